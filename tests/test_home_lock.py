@@ -70,7 +70,7 @@ def test_starter_waits_for_a_scheduler_that_puts_its_lock_back(home: Home) -> No
 
 
 def test_starter_takes_a_removed_lock_that_no_process_puts_back(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home_module, "RESTORE_TIMEOUT", 0.05)
+    monkeypatch.setattr(home_module, "LOCK_RESTORE_TIMEOUT", 0.05)
     home.lock.unlink()
     with acquire_home_lock(home) as lock:
         assert lock.is_current

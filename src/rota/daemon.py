@@ -1,14 +1,13 @@
-"""`rota serve`: the composition of the scheduler process.
+"""`rota serve`: the scheduler process. Its parts are created, started and stopped here, in order.
 
-main thread     asyncio: HTTP on the socket and over TCP, signals, webhooks
-rota-engine     the only writer: turns of one transaction each, the supervisor's socket
-rota-reader     views, each in one read transaction
-rota-prober     probes of repositories and files for the jobs that wait for them
-rota-mirror     job files for users and tools, written after the commit
-rota-gc         daily removal of old records
-rota-depth      log of the queue depth while jobs wait
-
-The scheduler process: its parts are created, started and stopped in order.
+main thread       asyncio: HTTP on the socket and over TCP, signals, schedules, webhooks
+rota-engine       the only writer: turns of one transaction each, the supervisor's socket
+rota-reader       queries, each in one read transaction
+rota-prober       probes of repositories and files for the jobs that wait for them
+rota-mirror       job files for users and tools, written after the commit
+rota-gc           daily removal of old records
+rota-depth        log of the queue depth while jobs wait
+rota-checkpoint   copies of SQLite's log into its database
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ _GC_THRESHOLD = 50_000
 """Python's default of 700 would scan the half a million live objects of a batch of ten thousand jobs again and
 again."""
 _THREAD_SWITCH_INTERVAL = 0.001
-"""Maximum seconds before a busy thread yields: with Python's default of 0.005, a view of many jobs would delay a start
+"""Maximum seconds before a busy thread yields: with Python's default of 0.005, a query of many jobs would delay a start
 by as long as the start takes."""
 _TARGET_DESCRIPTORS = 8192
 """Number of file descriptors to request for connections and files; a login session starts with 1,024, and may raise
@@ -571,7 +570,7 @@ def _default_environment(home: Home) -> DefaultEnvironment:
         variables={
             name: value
             for name, value in os.environ.items()
-            if not name.startswith("ROTA_") and name not in job.VARIABLE_NAMES
+            if not name.startswith("ROTA_") and name not in job.TRACE_VARIABLES
         },
     )
 
@@ -581,6 +580,3 @@ def _user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
-
-
-__all__ = ["main"]

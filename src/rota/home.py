@@ -1,13 +1,12 @@
-"""Home directory: the one directory that holds everything a scheduler owns, and the rules to find it.
+"""Home directory: the one directory that holds everything a scheduler owns, the rules to find it, and its lock.
 
 The home is `$ROTA_HOME`, else the nearest `.rota/` at or above the working directory, else the XDG data directory.
 Every command imports this module, and `rota submit` must start fast: no dataclasses, no typing, and `pathlib` (a
 quarter of the start of a bare interpreter) only when a caller needs a Path.
 
-Lock of a home: held by its scheduler, or by a command that changes the store while no scheduler runs.
-
-The kernel releases the lock when the holder exits, so that a dead holder never blocks the next one. A user can remove
-the lock file of a living scheduler. The scheduler then puts the file back and locks it again (`restore`). A process
+The lock is held by the scheduler of the home, or by a command that changes the store while no scheduler runs. The
+kernel releases it when the holder exits, so that a dead holder never blocks the next one. A user can remove the lock
+file of a living scheduler. The scheduler then puts the file back and locks it again (`HomeLock.restore`). A process
 that finds no lock file in a used home waits for that before it takes the lock (`await_removed_lock`). A scheduler that
 is stopped for longer than that is fenced off by the epoch of the store.
 """
@@ -29,12 +28,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-
 HOME_DIRECTORY_NAME = ".rota"
 
 MAX_SOCKET_PATH_BYTES = 107
 """Size of `sun_path` without its terminating NUL."""
-
 NETWORK_FILE_SYSTEMS = frozenset(
     (
         "nfs",
@@ -68,6 +65,9 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 """File systems on which locks and shared memory maps may not be visible to other machines, so that neither flock nor
 the WAL of SQLite is safe."""
+LOCK_RESTORE_TIMEOUT = 2.0
+"""Seconds in which a living scheduler has certainly put its removed lock file back."""
+_LOCK_POLL_INTERVAL = 0.02
 
 
 class Home:
@@ -244,62 +244,6 @@ def _find_nearest_home(directory: str | None) -> str | None:
         folder = os.path.dirname(folder)
 
 
-def file_system_type(path: Path | str, mountinfo: str | None = None) -> str | None:
-    """Return the type of the file system that holds `path`, which need not exist, or None if it is unknown."""
-    if mountinfo is None:
-        try:
-            with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-                mountinfo = file.read()
-        except OSError:
-            return None
-    searched_path = str(path)
-    longest, kind = -1, None
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, types = before.split(" "), after.split(" ")
-        if len(fields) < 5 or not types[0]:
-            continue
-        point = _unescape(fields[4])
-        # Of two mounts on one mount point, the later line hides the earlier one.
-        if len(point) >= longest and _contains(point, searched_path):
-            longest, kind = len(point), types[0]
-    return kind
-
-
-def _contains(point: str, path: str) -> bool:
-    return path == point or path.startswith(point.rstrip("/") + "/")
-
-
-def _unescape(text: str) -> str:
-    """Decode the octal escapes that mountinfo uses for space, tab, newline and backslash."""
-    for octal, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(octal, plain)
-    return text
-
-
-@contextmanager
-def short_socket_path(directory: Path | str, name: str) -> Iterator[str]:
-    """Yield an address to bind or connect for `directory/name`, however long the path is.
-
-    A path that does not fit in a socket address is written relative to a descriptor of its directory. Only the call
-    that uses the address needs the descriptor.
-    """
-    path = os.path.join(directory, name)
-    if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
-        yield path
-        return
-    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{descriptor}/{name}"
-    finally:
-        os.close(descriptor)
-
-
-RESTORE_TIMEOUT = 2.0
-"""Seconds in which a living scheduler has certainly put its removed lock file back."""
-_POLL_INTERVAL = 0.02
-
-
 class HomeLock:
     """Lock of a home, held by this process."""
 
@@ -342,9 +286,9 @@ def acquire_home_lock(home: Home) -> Iterator[HomeLock]:
 
 def await_removed_lock(home: Home) -> None:
     """Wait until the lock file of a used home exists: a living scheduler puts it back."""
-    deadline = time.monotonic() + RESTORE_TIMEOUT
+    deadline = time.monotonic() + LOCK_RESTORE_TIMEOUT
     while not home.lock.exists() and home.jobs.exists() and time.monotonic() < deadline:
-        time.sleep(_POLL_INTERVAL)
+        time.sleep(_LOCK_POLL_INTERVAL)
 
 
 def _lock_file(home: Home) -> TextIO:
@@ -377,3 +321,54 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except OSError:
         return False
+
+
+@contextmanager
+def short_socket_path(directory: Path | str, name: str) -> Iterator[str]:
+    """Yield an address to bind or connect for `directory/name`, however long the path is.
+
+    A path that does not fit in a socket address is written relative to a descriptor of its directory. Only the call
+    that uses the address needs the descriptor.
+    """
+    path = os.path.join(directory, name)
+    if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
+        yield path
+        return
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{name}"
+    finally:
+        os.close(descriptor)
+
+
+def file_system_type(path: Path | str, mountinfo: str | None = None) -> str | None:
+    """Return the type of the file system that holds `path`, which need not exist, or None if it is unknown."""
+    if mountinfo is None:
+        try:
+            with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+                mountinfo = file.read()
+        except OSError:
+            return None
+    searched_path = str(path)
+    longest, kind = -1, None
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, types = before.split(" "), after.split(" ")
+        if len(fields) < 5 or not types[0]:
+            continue
+        point = _unescape(fields[4])
+        # Of two mounts on one mount point, the later line hides the earlier one.
+        if len(point) >= longest and _contains(point, searched_path):
+            longest, kind = len(point), types[0]
+    return kind
+
+
+def _contains(point: str, path: str) -> bool:
+    return path == point or path.startswith(point.rstrip("/") + "/")
+
+
+def _unescape(text: str) -> str:
+    """Decode the octal escapes that mountinfo uses for space, tab, newline and backslash."""
+    for octal, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(octal, plain)
+    return text

@@ -1,15 +1,13 @@
-"""Archive of the files that a run left in its job's directory, so that the next run starts with empty logs.
+"""Files in the directory of a job: their names, the archive of earlier runs, and what a child reports in them.
 
     jobs/7/stdout.log   ──▶ jobs/7/runs/12/stdout.log      every log, and the session file
     jobs/7/outcome.json ──▶ removed                        the patch as well; the input of the job stays
 
-Files are archived when a job is rewound, and again before the next run opens its files. A run therefore never appends
-to the logs of another run, whatever was killed in between. Archiving is idempotent.
+Files are archived when a job is rewound, and again before the next run opens its files. A run therefore starts with
+empty logs and never appends to the logs of another run, whatever was killed in between. Archiving is idempotent.
 
-Reports in the files of a job's directory: the session path, which the child writes to `ROTA_SESSION_FILE`, and the
-state of the workspace.
-
-A child can put anything there: a FIFO, a link to a device. Files are therefore opened without blocking and without
+A child reports its session path in `ROTA_SESSION_FILE`, and `rota.worktrees` reports the state of the workspace. A
+child can put anything there: a FIFO, a link to a device. Reports are therefore opened without blocking and without
 following links, and only a limited prefix of a regular file is read.
 """
 
@@ -26,51 +24,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-
 SESSION_FILE = "session"
 WORKSPACE_FILE = "workspace.json"
-_MAX_SESSION_BYTES = 4096
-_MAX_WORKSPACE_BYTES = 1 << 16
-
-
-def _read_prefix(path: str, max_bytes: int) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, max_bytes) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
-
-
-def read_session_path(directory: str) -> str | None:
-    return _read_prefix(f"{directory}/{SESSION_FILE}", _MAX_SESSION_BYTES).decode("utf-8", "replace").strip() or None
-
-
-def read_workspace(directory: str) -> dict[str, Any]:
-    """Return the report on the workspace: where its worktree is, and why it is kept. Empty if there is no report."""
-    try:
-        report = json.loads(_read_prefix(f"{directory}/{WORKSPACE_FILE}", _MAX_WORKSPACE_BYTES) or b"{}")
-    except ValueError:
-        return {}
-    return report if isinstance(report, dict) else {}
-
-
-def read_worktree_path(directory: str) -> str | None:
-    """Return the path of the job's worktree, or None if it has none or it was removed."""
-    report = read_workspace(directory)
-    path = report.get("worktree")
-    return path if isinstance(path, str) and not report.get("is_removed") else None
-
-
 OUTCOME_FILE = "outcome.json"
 PATCH_FILE = "command.patch"
 PROBE_DIRECTORY = ".probe"
 REMOVED_DIRECTORY = ".removed"
 """Directory next to those of the jobs. It holds the directories that are being removed."""
+_MAX_SESSION_BYTES = 4096
+_MAX_WORKSPACE_BYTES = 1 << 16
+
+
+def run_directory(directory: str, run: int) -> str:
+    """Return the directory of the logs of a run that is not the current run of the job."""
+    return f"{directory}/runs/{run}"
 
 
 def unusable_reason(parent: str) -> str | None:
@@ -83,11 +50,6 @@ def unusable_reason(parent: str) -> str | None:
     except OSError as error:
         return f"{parent} cannot be used: {error.strerror}; no jobs start until it is usable"
     return None
-
-
-def run_directory(directory: str, run: int) -> str:
-    """Return the directory of the logs of a run that is not the current run of the job."""
-    return f"{directory}/runs/{run}"
 
 
 def archive_run_files(directory: str, run: int) -> None:
@@ -128,3 +90,36 @@ def _archive_file(directory: str, name: str, target_directory: str) -> None:
         target = f"{target_directory}/{name}.{number}"
     os.makedirs(target_directory, 0o700, exist_ok=True)
     os.rename(f"{directory}/{name}", target)
+
+
+def read_session_path(directory: str) -> str | None:
+    return _read_prefix(f"{directory}/{SESSION_FILE}", _MAX_SESSION_BYTES).decode("utf-8", "replace").strip() or None
+
+
+def read_workspace(directory: str) -> dict[str, Any]:
+    """Return the report on the workspace: where its worktree is, and why it is kept. Empty if there is no report."""
+    try:
+        report = json.loads(_read_prefix(f"{directory}/{WORKSPACE_FILE}", _MAX_WORKSPACE_BYTES) or b"{}")
+    except ValueError:
+        return {}
+    return report if isinstance(report, dict) else {}
+
+
+def read_worktree_path(directory: str) -> str | None:
+    """Return the path of the job's worktree, or None if it has none or it was removed."""
+    report = read_workspace(directory)
+    path = report.get("worktree")
+    return path if isinstance(path, str) and not report.get("is_removed") else None
+
+
+def _read_prefix(path: str, max_bytes: int) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, max_bytes) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)

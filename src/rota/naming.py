@@ -1,6 +1,7 @@
-"""Rules for names of types, flows, targets and pools, shared by submit and the configuration.
+"""Names: the rules for types, flows, targets, pools and keys, and suggestions for misspelled names.
 
-Suggestions for misspelled names. `difflib` is imported only when a name is misspelled.
+Submit, the configuration and the OpenAPI document share the rules. `difflib` is imported only when a name is
+misspelled, because every command imports this module.
 """
 
 from __future__ import annotations
@@ -11,22 +12,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
 POOL_KINDS = ("type", "flow", "target", "resource")
 GLOBAL = "global"
-
 _NAME = re.compile(r"[^\s*/\x00-\x1f\x7f\ud800-\udfff][^\s*\x00-\x1f\x7f\ud800-\udfff]{0,199}")
-
 LINE_BREAKS = r"\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
 _LINE_BREAK = re.compile(f"[{LINE_BREAKS}]")
 ONE_LINE_PATTERN = r"[^\u0000\n\u000b\u000c\r\u001c-\u001e\u0085\u2028\u2029]"
 """Character class of a one-line text without NUL, as a pattern for the OpenAPI document."""
-
 _NAME_PATTERN = r"[^\s*/\x00-\x1f\x7f][^\s*\x00-\x1f\x7f]{0,199}"
 POOL_PATTERN = rf"^(global|({'|'.join(POOL_KINDS)})/({_NAME_PATTERN}|\*))$"
 SCOPE_PATTERN = rf"^(global|({'|'.join(POOL_KINDS)})/{_NAME_PATTERN})$"
 """Pattern for the OpenAPI document. It needs no surrogates, because JSON text has none."""
-
 MAX_TITLE_LENGTH = 500
 """Maximum length of the name of a job. A longer text is a description of the work and belongs in its params."""
 MAX_SCRIPT_LENGTH = 65_536

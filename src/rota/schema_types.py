@@ -1,12 +1,10 @@
-"""Types of texts and numbers, with their JSON schemas.
+"""Types of the texts and numbers in JSON, with their schemas, and the error for JSON that does not match a schema.
+
+The API, `--json`, webhooks, the Python client and the files in the home share these types.
 
 Most constraints only appear in the OpenAPI document: the commands validate them with better error messages than a
 failed pattern gives, and the schemas repeat what the commands accept. Texts that no command validates get their maximum
 length here.
-
-JSON representations. The API, `--json`, webhooks, the Python client and the files in the home share them.
-
-Validation errors: a request that does not match its schema, with the location of the error.
 """
 
 from __future__ import annotations
@@ -27,12 +25,15 @@ from rota.naming import MAX_SCRIPT_LENGTH, MAX_TITLE_LENGTH, ONE_LINE_PATTERN
 _SPACE_CHARACTERS = r"\u0000-\u0020\u007f\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _NAME_PATTERN = rf"^[^*/{_SPACE_CHARACTERS}][^*{_SPACE_CHARACTERS}]*$"
 _SIMPLE_NAME_PATTERN = rf"^[^*/{_SPACE_CHARACTERS}]+$"
+NO_NUL_PATTERN = r"^[^\u0000]*$"
+_ERROR_LOCATION_PATTERN = re.compile(r" - at `\$([^`]*)`$")
+"""Location of the error in a message of msgspec."""
+_ERROR_FIELD_PATTERN = re.compile(r"(?:unknown|missing required) field `([^`]*)`")
 
 Name = Annotated[str, Meta(extra_json_schema={"pattern": _NAME_PATTERN, "maxLength": 200})]
 """Name of a type, flow or target."""
 SimpleName = Annotated[str, Meta(extra_json_schema={"pattern": _SIMPLE_NAME_PATTERN, "maxLength": 200})]
 """Name without a slash."""
-NO_NUL_PATTERN = r"^[^\u0000]*$"
 Text = Annotated[str, Meta(extra_json_schema={"pattern": NO_NUL_PATTERN})]
 """Text that can be passed to a program."""
 TitleText = Annotated[str, Meta(extra_json_schema={"pattern": f"^{ONE_LINE_PATTERN}*$", "maxLength": MAX_TITLE_LENGTH})]
@@ -61,6 +62,7 @@ ArtifactText = Annotated[
 Priority = Annotated[int, Meta(extra_json_schema={"minimum": -1_000_000, "maximum": 1_000_000})]
 Retries = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": MAX_RETRIES})]
 Weight = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": MAX_WEIGHT})]
+TimestampText = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 
 def _id_schema(noun: str) -> Meta:
@@ -81,26 +83,20 @@ JobsCursor = Annotated[
 QueueCursor = Annotated[str, Meta(extra_json_schema={"pattern": r"^-?[0-9]{1,18}(\.-?[0-9]{1,18}){3}$"})]
 ArtifactsCursor = Annotated[str, Meta(extra_json_schema={"pattern": r"^[0-9]{1,5}\."})]
 """Cursor of a list that is not sorted by id."""
-TimestampText = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 
 def encode(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-_PATH_PATTERN = re.compile(r" - at `\$([^`]*)`$")
-"""Location of the error in a message of msgspec."""
-_FIELD_PATTERN = re.compile(r"(?:unknown|missing required) field `([^`]*)`")
-
-
 def make_validation_error(subject: str, error: Exception, prefix: str = "") -> InvalidInput:
     """Make a refusal from an error of msgspec. `subject` is the invalid part of the request, and `prefix` its
     location."""
-    text = _PATH_PATTERN.sub("", f"{error}")
-    match = _PATH_PATTERN.search(f"{error}")
+    text = _ERROR_LOCATION_PATTERN.sub("", f"{error}")
+    match = _ERROR_LOCATION_PATTERN.search(f"{error}")
     location = "" if match is None else match[1]
     path = location.partition("[...]")[0]  # msgspec does not report keys of mappings
-    if (field := _FIELD_PATTERN.search(text)) is not None:
+    if (field := _ERROR_FIELD_PATTERN.search(text)) is not None:
         path += f".{field[1]}"
     message = f"{subject} cannot be used: {text}"
     return InvalidInput(f"{message} - at `${prefix}{location}`" if location or prefix else message).at_path(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rota.db.sqlite.database import translate
+from rota.db.sqlite.database import translate_statement
 from rota.db.statements import load_migrations
 from rota.kernel.edges import DependencyPolicy, EdgeState
 from rota.kernel.locks import LockMode
@@ -33,7 +33,7 @@ LOCK = {"job": 1, "key": "repo", "mode": "shared", "state": "idle", "precedence"
 @pytest.fixture(scope="module")
 def database() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        for script in load_migrations(translate):
+        for script in load_migrations(translate_statement):
             connection.executescript(script)
         yield connection
 

@@ -18,7 +18,7 @@ from rota.db.sqlite import checkpoint
 from rota.db.sqlite import database as sqlite_database
 from rota.db.sqlite import store as sqlite_store
 from rota.db.sqlite.checkpoint import AUTOCHECKPOINT_PAGES
-from rota.db.sqlite.database import SqliteDatabase, translate
+from rota.db.sqlite.database import SqliteDatabase, translate_statement
 from rota.db.sqlite.store import SqliteStore
 from rota.db.statements import load_migrations
 from rota.db.store import check_schema_version
@@ -54,7 +54,7 @@ def schema_of(path: Path) -> list[tuple[str, str, str]]:
 
 def test_migrated_schema_equals_fresh_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SqliteStore(tmp_path / "fresh.db").session().close()
-    for count in range(1, len(load_migrations(translate)) + 1):
+    for count in range(1, len(load_migrations(translate_statement)) + 1):
         monkeypatch.setattr(
             sqlite_store, "load_migrations", lambda translate, count=count: load_migrations(translate)[:count]
         )

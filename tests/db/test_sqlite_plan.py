@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rota.db.sqlite.database import translate
+from rota.db.sqlite.database import translate_statement
 from rota.db.sqlite.store import SqliteStore
 from rota.db.statements import load_statements
 
-STATEMENTS = load_statements(translate)
+STATEMENTS = load_statements(translate_statement)
 HOT = (
     "heads",
     "dirty_jobs",

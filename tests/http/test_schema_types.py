@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rota.errors import InvalidInput
 from rota.jobs.submission import Submission, check_cwd, check_fields, check_limits
-from rota.kernel.queue import collect_keys
+from rota.kernel.queue import collect_unique_keys
 from rota.kernel.retry import RetryPolicies
 
 _SCHEMAS = msgspec.json.schema_components([Submission], ref_template="#/components/schemas/{name}")[1]
@@ -31,7 +31,7 @@ def is_accepted(**fields: Any) -> bool:
         check_fields(job)
         check_limits(job, RetryPolicies(), _NOW)
         check_cwd(job.cwd)
-        collect_keys([job.unique])
+        collect_unique_keys([job.unique])
     except (InvalidInput, msgspec.ValidationError):
         return False
     return True

@@ -1,6 +1,6 @@
 """Policies that installed packages provide as entry points, and that the configuration or a request names.
 
-Kinds of policies, and the names of the built-in ones.
+Each kind of policy also has built-in ones, whose names an entry point cannot replace.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from typing import Any
+
+POOLS_POLICY = "pools"
+"""Name of the policy that takes the demand of a job from its type, flow, target and pools."""
 
 
 class PolicyKind:
@@ -27,6 +30,28 @@ class PolicyKind:
         """Names of built-in policies; an entry point with such a name is ignored."""
         self.remedy = remedy
         """Advice for a policy that cannot be loaded."""
+
+
+CONCURRENCY_POLICY = PolicyKind(
+    "concurrency policy",
+    group="rota.concurrency_policy",
+    method="pool_demand(job)",
+    builtin_names=(POOLS_POLICY,),
+    remedy="`rota config set scheduler.policy default`",
+)
+GROUP_FAILURE_POLICY = PolicyKind(
+    "group failure policy",
+    group="rota.group_policies",
+    method="outcomes(failed, waiting)",
+    builtin_names=("stop", "continue", "skip"),
+    remedy="use one of stop, continue, skip",
+)
+
+
+def check_policy(name: str) -> None:
+    """Refuse a policy that cannot be loaded before it is stored, because the next start would fail."""
+    if name != POOLS_POLICY:
+        load_policy(CONCURRENCY_POLICY, name)
 
 
 def load_policy(kind: PolicyKind, name: str) -> Any:
@@ -56,27 +81,3 @@ def find_entry_points(kind: PolicyKind) -> dict[str, EntryPoint]:
         if entry_point.name not in kind.builtin_names:
             entry_points.setdefault(entry_point.name, entry_point)
     return entry_points
-
-
-POOLS_POLICY = "pools"
-"""Name of the policy that takes the demand of a job from its type, flow, target and pools."""
-CONCURRENCY_POLICY = PolicyKind(
-    "concurrency policy",
-    group="rota.concurrency_policy",
-    method="pool_demand(job)",
-    builtin_names=(POOLS_POLICY,),
-    remedy="`rota config set scheduler.policy default`",
-)
-GROUP_FAILURE_POLICY = PolicyKind(
-    "group failure policy",
-    group="rota.group_policies",
-    method="outcomes(failed, waiting)",
-    builtin_names=("stop", "continue", "skip"),
-    remedy="use one of stop, continue, skip",
-)
-
-
-def check_policy(name: str) -> None:
-    """Refuse a policy that cannot be loaded before it is stored, because the next start would fail."""
-    if name != POOLS_POLICY:
-        load_policy(CONCURRENCY_POLICY, name)

@@ -1,10 +1,11 @@
-"""Copying the content of one store into another, of either kind, so that a queue can move from SQLite to PostgreSQL.
+"""Copies of a store: into another store of either kind, and into a backup file.
 
-All tables are copied in one transaction of the target, which must be new. Ids stay the same and are never reused.
-Both stores are opened as a scheduler opens them, so no scheduler can use them meanwhile, and both have the schema of
-this version.
+A copy moves a queue from SQLite to PostgreSQL or back. All tables are copied in one transaction of the target, which
+must be new. Ids stay the same and are never reused. Both stores are opened as a scheduler opens them, so no scheduler
+can use them meanwhile, and both have the schema of this version.
 
-Backups. A backup is one SQLite file with a snapshot of the records, whichever database the store uses.
+A backup is one SQLite file with a snapshot of the records, whichever database the store uses. A scheduler may use the
+store meanwhile.
 """
 
 from __future__ import annotations
@@ -59,6 +60,14 @@ def copy_snapshot(source: Store, target: Store, progress: CopyProgress) -> Mappi
         return copied
 
 
+def back_up_records(source: Store, target: Path, progress: CopyProgress) -> None:
+    """Copy the records into a new file. A scheduler may use the source meanwhile; it is not blocked."""
+    if isinstance(source, SqliteStore):
+        copy_file(source.path, target, lambda done, total: progress("pages", done, total))
+    else:
+        copy_snapshot(source, SqliteStore(target), progress)
+
+
 def _copy_tables(source: BulkTables, target: BulkTables, progress: CopyProgress) -> Mapping[str, int]:
     tables = {table: columns for table, columns in target.tables().items() if table != _META}
     _check_same_tables(source, target)
@@ -100,11 +109,3 @@ def _copy_meta(source: Reader, target: Session) -> None:
         for key, value in page:
             if key not in _STORE_SPECIFIC_KEYS:
                 target.meta.set(key, value)
-
-
-def back_up_records(source: Store, target: Path, progress: CopyProgress) -> None:
-    """Copy the records into a new file. A scheduler may use the source meanwhile; it is not blocked."""
-    if isinstance(source, SqliteStore):
-        copy_file(source.path, target, lambda done, total: progress("pages", done, total))
-    else:
-        copy_snapshot(source, SqliteStore(target), progress)

@@ -1,8 +1,8 @@
-"""Port of a database driver: named statements, one transaction, savepoints.
+"""Port of a database driver: named statements, one transaction, savepoints, and a buffer for writes.
 
 Every driver raises its errors as `StorageFull`, as `StoreUnavailable` if the failure is temporary, or as `StoreError`.
 
-Buffer for writes. Most submits of a turn read nothing between their writes, so their rows can be sent together.
+Most submits of a turn read nothing between their writes, so their rows are buffered and sent together (`WriteBuffer`).
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class BulkTables(Protocol):
 
 
 class Database(Protocol):
+    """One connection to a database, used by one thread at a time."""
+
     def rows(self, name: str, /, **values: Any) -> list[Row]:
         """Return the rows of a named statement."""
         ...

@@ -1,6 +1,7 @@
-"""Tolerant decoding of stored text: one damaged record must not hide or block the others.
+"""Conversion between stored values and values of the kernel.
 
-Conversion of times and durations to their stored form: whole microseconds, in UTC.
+Text is decoded tolerantly: one damaged record must not hide or block the others. Times and durations are stored as
+whole microseconds, in UTC.
 """
 
 from __future__ import annotations
@@ -25,8 +26,20 @@ from rota.kernel.verdict import WaitKind
 from rota.schedules.model import CatchUp, FireState, Overlap
 from rota.webhooks.model import DeliveryState
 
+T = TypeVar("T")
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+_POLICIES = {policy.value: policy for policy in DependencyPolicy}
+_LOCK_MODES = {mode.value: mode for mode in LockMode}
+_WAIT_KINDS = {kind.value: kind for kind in WaitKind}
+_CATCH_UPS = {catch_up.value: catch_up for catch_up in CatchUp}
+_OVERLAPS = {overlap.value: overlap for overlap in Overlap}
+_GROUP_MODES = {mode.value: mode for mode in GroupMode}
+_RESERVATION_STATES = {state.value: state for state in ReservationState}
+_DELIVERY_STATES = {state.value: state for state in DeliveryState}
+_FIRE_STATES = {state.value: state for state in FireState}
 
 
 def to_micros(moment: datetime) -> int:
@@ -49,61 +62,13 @@ def duration_to_micros(duration: timedelta | None) -> int | None:
     return None if duration is None else duration // _MICROSECOND
 
 
-def delay_to_micros(due: datetime | None, now: datetime) -> int | None:
-    """Return the distance to a due time, which is stored with it."""
-    return None if due is None else max(0, (due - now) // _MICROSECOND)
-
-
 def duration_from_micros(micros: int | None) -> timedelta | None:
     return None if micros is None else timedelta(microseconds=micros)
 
 
-T = TypeVar("T")
-
-_POLICIES = {policy.value: policy for policy in DependencyPolicy}
-_LOCK_MODES = {mode.value: mode for mode in LockMode}
-_WAIT_KINDS = {kind.value: kind for kind in WaitKind}
-_CATCH_UPS = {catch_up.value: catch_up for catch_up in CatchUp}
-_OVERLAPS = {overlap.value: overlap for overlap in Overlap}
-_GROUP_MODES = {mode.value: mode for mode in GroupMode}
-_RESERVATION_STATES = {state.value: state for state in ReservationState}
-_DELIVERY_STATES = {state.value: state for state in DeliveryState}
-_FIRE_STATES = {state.value: state for state in FireState}
-
-
-@cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Return the cached decoder of a type. Creating one takes longer than decoding, and a list decodes every field of
-    every row."""
-    return msgspec.json.Decoder(kind)
-
-
-def _decode(text: str, kind: Any) -> Any:
-    return _decoder(kind).decode(text)
-
-
-def decode_or_default(text: str, kind: type[T], default: T) -> T:
-    """Return the decoded JSON, or `default` if it is unreadable."""
-    try:
-        value: T = _decode(text, kind)
-    except (msgspec.DecodeError, TypeError):  # a damaged column may hold no text at all
-        return default
-    return value
-
-
-def parse_dependency_policy(text: str) -> DependencyPolicy:
-    """Return the policy of an edge, or the strictest if it is unknown."""
-    return _POLICIES.get(text, DependencyPolicy.SUCCESS)
-
-
-def parse_lock_mode(text: str) -> LockMode:
-    """Return the mode of a lock, or the strictest if it is unknown."""
-    return _LOCK_MODES.get(text, LockMode.EXCLUSIVE)
-
-
-def parse_fire_state(text: str) -> FireState:
-    """Return the state of a scheduled time, or failed if it is unknown."""
-    return _FIRE_STATES.get(text, FireState.FAILED)
+def delay_to_micros(due: datetime | None, now: datetime) -> int | None:
+    """Return the distance to a due time, which is stored with it."""
+    return None if due is None else max(0, (due - now) // _MICROSECOND)
 
 
 class RecordDecoder:
@@ -123,7 +88,7 @@ class RecordDecoder:
             self.errors.append(f"its {name} is missing")
             return default
         try:
-            value: T = _decode(text, kind)
+            value: T = _decode_json(text, kind)
         except msgspec.DecodeError as error:
             self.errors.append(f"its {name} cannot be read: {error}")
             return default
@@ -190,6 +155,15 @@ class RecordDecoder:
         return parse_lock_mode(text)
 
 
+def decode_or_default(text: str, kind: type[T], default: T) -> T:
+    """Return the decoded JSON, or `default` if it is unreadable."""
+    try:
+        value: T = _decode_json(text, kind)
+    except (msgspec.DecodeError, TypeError):  # a damaged column may hold no text at all
+        return default
+    return value
+
+
 @lru_cache(maxsize=4096)
 def decode_demand(text: str | None) -> PoolDemand | None:
     """Return the demand, or None if it is unreadable."""
@@ -197,12 +171,6 @@ def decode_demand(text: str | None) -> PoolDemand | None:
         return None if text is None else msgspec.json.decode(text, type=dict[str, int])
     except msgspec.DecodeError:
         return None
-
-
-def breaker_state(state: str, until: int, probe: int | None) -> OpenState | HalfOpenState | ProbingState:
-    if state == "open":
-        return OpenState(from_micros(until))
-    return HALF_OPEN if probe is None else ProbingState(JobId(probe))
 
 
 def decode_trace(text: str | None) -> Trace:
@@ -213,3 +181,35 @@ def decode_trace(text: str | None) -> Trace:
 def decode_retry_policy(text: str | None) -> RetryPolicy | None:
     """Return the retry policy, or None if it is unreadable, so that the job is not retried."""
     return None if text is None else decode_or_default(text, RetryPolicy | None, None)  # type: ignore[arg-type]
+
+
+def parse_dependency_policy(text: str) -> DependencyPolicy:
+    """Return the policy of an edge, or the strictest if it is unknown."""
+    return _POLICIES.get(text, DependencyPolicy.SUCCESS)
+
+
+def parse_lock_mode(text: str) -> LockMode:
+    """Return the mode of a lock, or the strictest if it is unknown."""
+    return _LOCK_MODES.get(text, LockMode.EXCLUSIVE)
+
+
+def parse_fire_state(text: str) -> FireState:
+    """Return the state of a scheduled time, or failed if it is unknown."""
+    return _FIRE_STATES.get(text, FireState.FAILED)
+
+
+def breaker_state(state: str, until: int, probe: int | None) -> OpenState | HalfOpenState | ProbingState:
+    if state == "open":
+        return OpenState(from_micros(until))
+    return HALF_OPEN if probe is None else ProbingState(JobId(probe))
+
+
+def _decode_json(text: str, kind: Any) -> Any:
+    return _decoder(kind).decode(text)
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return the cached decoder of a type. Creating one takes longer than decoding, and a list decodes every field of
+    every row."""
+    return msgspec.json.Decoder(kind)

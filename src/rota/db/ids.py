@@ -1,10 +1,8 @@
-"""Allocation of ids. The ids of each entity ascend, and no id is reused.
+"""Allocation of ids, and single values by key (`meta`).
 
-The next id follows the last row. `retire` records the ids of rows before they are removed from the end, so nothing
-needs to be written while rows are only added. A transaction reads the next id once. A rollback makes its ids available
-again.
-
-Storage of single values by key.
+The ids of each entity ascend, and no id is reused. The next id follows the last row. `retire` records the ids of rows
+before they are removed from the end, so nothing needs to be written while rows are only added. A transaction reads the
+next id once. A rollback makes its ids available again.
 """
 
 from __future__ import annotations
@@ -13,20 +11,6 @@ from collections.abc import Sequence
 
 from rota.db.database import Database
 from rota.ids import JobId
-
-
-class MetaRecords:
-    def __init__(self, database: Database) -> None:
-        self._db = database
-
-    def get(self, key: str) -> str | None:
-        rows = self._db.rows("get_meta", key=key)
-        return None if not rows else str(rows[0][0])
-
-
-class Meta(MetaRecords):
-    def set(self, key: str, value: str) -> None:
-        self._db.run("set_meta", key=key, value=value)
 
 
 class IdWatermarks:
@@ -48,6 +32,8 @@ class IdWatermarks:
 
 
 class IdRecords:
+    """Read access to the ids in use."""
+
     def __init__(self, database: Database, meta: MetaRecords) -> None:
         self._db = database
         self._meta = meta
@@ -63,6 +49,8 @@ class IdRecords:
 
 
 class Ids(IdRecords):
+    """Allocation of ids in the open transaction."""
+
     def __init__(self, database: Database, meta: MetaRecords) -> None:
         super().__init__(database, meta)
         self._next_ids: dict[str, int] = {}
@@ -100,3 +88,19 @@ class Ids(IdRecords):
         """Record that the ids up to `last` are in use, even if no row shows it."""
         self._db.run("advance_sequence", entity=entity, next=last + 1)
         self._next_ids[entity] = max(self.allocate(entity, 0), last + 1)
+
+
+class MetaRecords:
+    """Read access to the values in `meta`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def get(self, key: str) -> str | None:
+        rows = self._db.rows("get_meta", key=key)
+        return None if not rows else str(rows[0][0])
+
+
+class Meta(MetaRecords):
+    def set(self, key: str, value: str) -> None:
+        self._db.run("set_meta", key=key, value=value)

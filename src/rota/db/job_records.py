@@ -16,7 +16,7 @@ from rota.ids import GroupId, JobId, RunId, ScheduleId, TemplateId, format_job_i
 from rota.kernel.edges import Edge
 from rota.kernel.job import Job, JobWebhook, Spec, TemplateSnapshot, WorkspaceSpec
 from rota.kernel.locks import Lock
-from rota.kernel.queue import FIRST_RANK, LAST_RANK, KeyHolder
+from rota.kernel.queue import FIRST_RANK, LAST_RANK, UniqueKeyHolder
 from rota.kernel.retry import RetryPolicy
 from rota.kernel.run import Run
 from rota.kernel.status import STARTED, TERMINAL, WAITING, Status, parse_status
@@ -204,10 +204,10 @@ class JobRecords:
         rows = self._db.rows("last_dispatch")
         return int(rows[0][0]) if rows else None
 
-    def key_holders(self, keys: Sequence[str]) -> dict[str, KeyHolder]:
+    def key_holders(self, keys: Sequence[str]) -> dict[str, UniqueKeyHolder]:
         """Return the holder of each unique key. Keys without a holder are missing from the result."""
         rows = self._db.rows("key_holders", keys=list(keys)) if keys else ()
-        return {key: KeyHolder(job=JobId(job), chain=JobId(chain)) for key, job, chain in rows}
+        return {key: UniqueKeyHolder(job=JobId(job), chain=JobId(chain)) for key, job, chain in rows}
 
     def ended(self, jobs: Sequence[JobId]) -> list[tuple[JobId, Status, str]]:
         """Return the status and the reason of the jobs among these that have ended."""

@@ -1,10 +1,8 @@
-"""Storage of lanes, and search for the jobs that a pause, a breaker or a clear operation affects.
+"""Storage of lanes and pauses, and search for the jobs that a pause, a breaker or a clear operation affects.
 
 A pause does not mark the jobs that it holds. A job without locks stays in its lane, which the plan skips as a whole. A
 job with locks is parked: it is queued but in no lane, because it must not block the queues of its locks. It wakes up
 when the hold ends.
-
-Storage of pauses. A pause does not mark the jobs that it holds (`db/lanes.py`).
 """
 
 from __future__ import annotations
@@ -44,6 +42,8 @@ class ClearableJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneRecords:
+    """Read access to lanes and their queued jobs."""
+
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -144,6 +144,8 @@ class Lanes(LaneRecords):
 
 
 class PauseRecords:
+    """Read access to pauses and the states of breakers."""
+
     def __init__(self, database: Database) -> None:
         self._db = database
 

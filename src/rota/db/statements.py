@@ -1,10 +1,10 @@
-"""SQL statements by name, loaded from the files in `db/sql` for one dialect.
+"""SQL statements by name, and migrations, loaded for one dialect.
 
-Both databases use the same text except for the words that start with `@`, which each dialect replaces: `@in(ids)` is
-membership in a list parameter, and the others occur in the schema. A `part` is text that several statements of a file
-share.
+The statements are in `db/sql`, and in the packages of the nouns that have a repository of their own. Both databases use
+the same text except for the words that start with `@`, which each dialect replaces: `@in(ids)` is membership in a list
+parameter, and the others occur in the schema. A `part` is text that several statements of a file share.
 
-The `@refuse` directive: a change that the schema rejects from every writer (INV-001, INV-002).
+The `@refuse` directive is a change that the schema rejects from every writer (INV-001, INV-002).
 
     @refuse run_worker UPDATE OF worker ON run WHEN NEW.worker <> OLD.worker MESSAGE 'Cannot modify …';
 
@@ -22,6 +22,10 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+REFUSE_DIRECTIVE = re.compile(
+    r"^@refuse (?P<name>\w+) (?P<event>UPDATE OF [\w, ]+ ON \w+) WHEN (?P<when>.+?)\s+MESSAGE (?P<text>'[^']*');$",
+    re.MULTILINE | re.DOTALL,
+)
 _HEADER = re.compile(r"^-- (name|part): (\w+).*$", re.MULTILINE)
 _PART_REFERENCE = re.compile(r"@part\((\w+)\)")
 _FILES = (
@@ -89,9 +93,3 @@ def find_schema_mismatch(version: int, digest: str | None, scripts: Sequence[str
             " use the version that wrote it"
         )
     return None
-
-
-REFUSE_DIRECTIVE = re.compile(
-    r"^@refuse (?P<name>\w+) (?P<event>UPDATE OF [\w, ]+ ON \w+) WHEN (?P<when>.+?)\s+MESSAGE (?P<text>'[^']*');$",
-    re.MULTILINE | re.DOTALL,
-)

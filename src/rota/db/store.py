@@ -1,14 +1,12 @@
-"""Opening a store by its address: a file for SQLite, a URL for PostgreSQL.
+"""Port of a store, and its opening by address: a file for SQLite, a URL for PostgreSQL.
 
-Port of a store: it opens sessions, which read and write, and readers.
+A store opens sessions, which read and write, and readers. The event loop reads in a few threads with a reader each
+(`ReaderPool`).
 
-Ownership of a store on a server. A database file lies in its home, but any home can name a server.
-
-Only the supervisor of the home that started a run knows whether it still runs. A scheduler of another home would take
-the run for lost and start it a second time. It therefore gets the store only after all runs have ended, or after the
-user adopts the store because the old home is gone.
-
-Reads of the store from the event loop: a few threads with a reader each.
+A store on a server has an owner, because any home can name a server, while a database file lies in its home. Only the
+supervisor of the home that started a run knows whether it still runs. A scheduler of another home would take the run
+for lost and start it a second time. It therefore gets the store only after all runs have ended, or after the user
+adopts the store because the old home is gone.
 """
 
 from __future__ import annotations
@@ -33,6 +31,14 @@ from rota.db.statements import find_schema_mismatch, load_migrations
 from rota.errors import ConfigError, Conflict, HomeError, StorageFull, StoreError
 from rota.home import Home
 
+T = TypeVar("T")
+
+POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+OWNER_KEY = "home"
+"""Key in `meta` of the owner's identity. `LOCATION_KEY` has the same for messages to users."""
+LOCATION_KEY = "home_location"
+_READER_THREAD_COUNT = 2
+
 
 class Store(Protocol):
     @property
@@ -47,13 +53,6 @@ class Store(Protocol):
     def reader(self) -> Reader:
         """Open another reading side."""
         ...
-
-
-POSTGRES_SCHEMES = ("postgresql://", "postgres://")
-
-
-def is_postgres_url(address: str) -> bool:
-    return address.startswith(POSTGRES_SCHEMES)
 
 
 def open_store(address: str | Path) -> Store:
@@ -71,6 +70,10 @@ def open_store(address: str | Path) -> Store:
     except ImportError as error:
         raise ConfigError("the PostgreSQL driver is not installed; run `pip install 'rota[postgres]'`") from error
     return PostgresStore(address)
+
+
+def is_postgres_url(address: str) -> bool:
+    return address.startswith(POSTGRES_SCHEMES)
 
 
 def read_id_watermarks(store: Store) -> IdWatermarks:
@@ -101,9 +104,31 @@ def check_schema_version(store: Store) -> int:
     return version
 
 
-OWNER_KEY = "home"
-"""Key in `meta` of the owner's identity. `LOCATION_KEY` has the same for messages to users."""
-LOCATION_KEY = "home_location"
+class ReaderPool:
+    """Threads that read the store, each with a reader of its own."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._threads = ThreadPoolExecutor(_READER_THREAD_COUNT, thread_name_prefix="rota-reader")
+        self._local = threading.local()
+        self._readers: list[Reader] = []
+
+    async def read(self, query: Callable[[Reader], T]) -> T:
+        """Run a query in a reader thread, in one read transaction."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, query)
+
+    def _read(self, query: Callable[[Reader], T]) -> T:
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = self._store.reader()
+            self._readers.append(reader)
+        with reader.read_transaction():
+            return query(reader)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        for reader in self._readers:
+            reader.close()
 
 
 def claim_ownership(session: Session, home: Home, store_name: str) -> None:
@@ -143,32 +168,3 @@ def _home_identity(home: Home) -> str:
             raise StorageFull(f"the disk is full: there is no room left for {home.identity}") from None
         raise HomeError(f"{home.identity} cannot be created: {error.strerror}") from None
     return identity
-
-
-T = TypeVar("T")
-_THREAD_COUNT = 2
-
-
-class ReaderPool:
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._threads = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="rota-reader")
-        self._local = threading.local()
-        self._readers: list[Reader] = []
-
-    async def read(self, view: Callable[[Reader], T]) -> T:
-        """Run a view in a reader thread, in one read transaction."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, view)
-
-    def _read(self, view: Callable[[Reader], T]) -> T:
-        reader: Reader | None = getattr(self._local, "reader", None)
-        if reader is None:
-            reader = self._local.reader = self._store.reader()
-            self._readers.append(reader)
-        with reader.read_transaction():
-            return view(reader)
-
-    def close(self) -> None:
-        self._threads.shutdown()
-        for reader in self._readers:
-            reader.close()

@@ -1,7 +1,7 @@
 """Calls of the engine from the event loop: an operation runs in the engine's next turn, and its result is awaited.
 
-Batches of requests to the engine. A turn costs as much as several requests, so requests that arrive together are
-submitted together: when an iteration of the event loop adds none, when there are many, or after a maximum delay.
+A turn costs as much as several requests, so requests that arrive together are submitted together: when an iteration of
+the event loop adds none, when there are many, or after a maximum delay.
 
     iteration 1    arrived: a, b
     iteration 2    arrived: c          there are more: wait for another iteration
@@ -22,40 +22,15 @@ from rota.engine.requests import run_once
 from rota.engine.transaction import Transaction, TurnRequest
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _MAX_BATCH_SIZE = 64
 _MAX_BATCH_DELAY = 0.002
 """Seconds. An iteration with much other work can take longer."""
 
 
-class RequestBatcher(Generic[T]):
-    """Batcher of requests, on the event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, submit: Callable[..., None]) -> None:
-        self._loop = loop
-        self._submit = submit
-        self._pending: list[T] = []
-
-    def add(self, request: T) -> None:
-        if not self._pending:
-            self._loop.call_soon(self._flush_when_idle, 0, self._loop.time() + _MAX_BATCH_DELAY)
-        self._pending.append(request)
-
-    def _flush_when_idle(self, previous_count: int, deadline: float) -> None:
-        """Submit the pending requests, unless more have arrived than `previous_count`."""
-        count = len(self._pending)
-        if previous_count < count < _MAX_BATCH_SIZE and self._loop.time() < deadline:
-            self._loop.call_soon(self._flush_when_idle, count, deadline)
-            return
-        batch, self._pending = self._pending, []
-        self._submit(*batch)
-
-
-U = TypeVar("U")
-
-
 class ReadStore(Protocol):
-    def __call__(self, view: Callable[[Reader], T], /) -> Awaitable[T]: ...
+    def __call__(self, query: Callable[[Reader], T], /) -> Awaitable[T]: ...
 
 
 class RunInTurnAsync(Protocol):
@@ -132,3 +107,26 @@ class EngineCalls:
                 response.set_exception(result)
             else:
                 response.set_result(result)
+
+
+class RequestBatcher(Generic[T]):
+    """Batcher of requests, on the event loop only."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, submit: Callable[..., None]) -> None:
+        self._loop = loop
+        self._submit = submit
+        self._pending: list[T] = []
+
+    def add(self, request: T) -> None:
+        if not self._pending:
+            self._loop.call_soon(self._flush_when_idle, 0, self._loop.time() + _MAX_BATCH_DELAY)
+        self._pending.append(request)
+
+    def _flush_when_idle(self, previous_count: int, deadline: float) -> None:
+        """Submit the pending requests, unless more have arrived than `previous_count`."""
+        count = len(self._pending)
+        if previous_count < count < _MAX_BATCH_SIZE and self._loop.time() < deadline:
+            self._loop.call_soon(self._flush_when_idle, count, deadline)
+            return
+        batch, self._pending = self._pending, []
+        self._submit(*batch)

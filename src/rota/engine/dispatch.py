@@ -1,7 +1,4 @@
-"""The tick, inside a transaction: evaluate dirty jobs, plan starts, make start orders.
-
-The workspace part of a start order.
-"""
+"""Steps of a tick, inside a transaction: evaluate dirty jobs, plan starts, make start orders."""
 
 from __future__ import annotations
 
@@ -33,46 +30,19 @@ from rota.kernel.status import TERMINAL, Status
 from rota.kernel.tick import StartPlan, evaluate, plan
 from rota.worktrees.patches import INPUT_PATCH, patch_path
 
-_START_TIMEOUT_SHARE = 0.8
-"""Share of `start_timeout` for the workspace: a slow one must be reported with its reason before the start is late."""
-_NO_VARIABLES: Mapping[str, str] = {}
-
-_decode = msgspec.json.Decoder(WorkspaceSpec).decode
-
-
-def make_workspace_order(
-    dispatch: Dispatch, home: str, directory: str, start_timeout: timedelta
-) -> Mapping[str, Any] | msgspec.UnsetType:
-    """Make the workspace order; unset for a job without a workspace. Raises if the record is unusable."""
-    if dispatch.workspace is None:
-        return msgspec.UNSET
-    spec = _decode(dispatch.workspace)
-    return {
-        **msgspec.to_builtins(spec),
-        "input_patch": None if spec.input_patch is None else patch_path(home, spec.input_patch),
-        "home": home,
-        "job": format_job_id(dispatch.job),
-        "directory": directory,
-        "cwd": dispatch.cwd,
-        "limit": start_timeout.total_seconds() * _START_TIMEOUT_SHARE,
-    }
-
-
-def workspace_variables(dispatch: Dispatch, directory: str) -> Mapping[str, str]:
-    if dispatch.workspace is None or _decode(dispatch.workspace).input_patch is None:
-        return _NO_VARIABLES
-    return {"ROTA_INPUT_PATCH": f"{directory}/{INPUT_PATCH}"}
-
-
-_decode_params = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_argv = msgspec.json.Decoder(tuple[str, ...]).decode
-
 EVALUATE_BATCH_SIZE = 500
 """Jobs that one batch evaluates."""
 MAX_TICK_JOBS_PER_LANE = 1000
 """Jobs of one lane that a tick without a batch size starts in one transaction; the rest follows in the next."""
 MAX_EVALUATE_BATCHES = 4
 """Batches in one transaction. The next one evaluates the rest; no job behind the rest starts before that."""
+_START_TIMEOUT_SHARE = 0.8
+"""Share of `start_timeout` for the workspace: a slow one must be reported with its reason before the start is late."""
+_NO_VARIABLES: Mapping[str, str] = {}
+
+_decode_workspace = msgspec.json.Decoder(WorkspaceSpec).decode
+_decode_params = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_argv = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def evaluate_dirty_jobs(tx: Transaction, cause: str) -> bool:
@@ -85,7 +55,7 @@ def evaluate_dirty_jobs(tx: Transaction, cause: str) -> bool:
             tx.queue.remove([job.job for job in unreadable if job.has_unknown_status])
             for job in unreadable:
                 if not job.has_unknown_status:
-                    fail_unreadable(tx, job)
+                    _fail_unreadable(tx, job)
             continue  # read the others again: a job that has just ended may be among them
         if not jobs:
             return False
@@ -109,27 +79,11 @@ def evaluate_dirty_jobs(tx: Transaction, cause: str) -> bool:
     return True
 
 
-def fail_unreadable(tx: Transaction, job: UnreadableJob) -> None:
+def _fail_unreadable(tx: Transaction, job: UnreadableJob) -> None:
     """Fail a job with an unusable record, without affecting other jobs."""
     reason = f"scheduler data error: {job.error}"
     tx.jobs.end_waiting(job.job, Status.FAILED, exit_code=1, reason=reason, now=tx.now, cause="tick", actor=None)
     end_chain(tx, job.chain, Status.FAILED)
-
-
-def _check_argv(argv: Sequence[str]) -> None:
-    """Raise for a stored command that no submit accepts: the record is damaged."""
-    if not argv or not argv[0].strip():
-        raise ValueError("its stored command is empty")
-    if "\x00" in "".join(argv):
-        raise ValueError("its stored command has a NUL character")
-
-
-def _check_params(text: str | None) -> None:
-    """Raise for stored params that are not a JSON object: a job must not run with other params than submitted."""
-    try:
-        _decode_params("{}" if text is None else text)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"its params cannot be read: {error}") from None
 
 
 def plan_starts(
@@ -199,7 +153,7 @@ class StartOrders:
             idle_timeout=None if dispatch.idle_timeout is None else dispatch.idle_timeout.total_seconds(),
             kill_after=tx.settings.kill_after.total_seconds(),
             skip_if=dispatch.skip_if,
-            workspace=make_workspace_order(dispatch, self._home, directory, tx.settings.start_timeout),
+            workspace=_make_workspace_order(dispatch, self._home, directory, tx.settings.start_timeout),
             superseded_run=msgspec.UNSET if dispatch.rewound_run is None else dispatch.rewound_run,
         )
 
@@ -218,10 +172,50 @@ class StartOrders:
     def _make_overlay(self, dispatch: Dispatch, directory: str) -> Mapping[str, str]:
         return {
             **dispatch.trace_variables,
-            **workspace_variables(dispatch, directory),
+            **_workspace_variables(dispatch, directory),
             "ROTA_HOME": self._home,
             "ROTA_JOB": format_job_id(dispatch.job),
             "ROTA_RUN": format_run_id(dispatch.run),
             "ROTA_PARAMS": dispatch.params or "{}",
             "ROTA_SESSION_FILE": f"{directory}/{job_files.SESSION_FILE}",
         }
+
+
+def _check_argv(argv: Sequence[str]) -> None:
+    """Raise for a stored command that no submit accepts: the record is damaged."""
+    if not argv or not argv[0].strip():
+        raise ValueError("its stored command is empty")
+    if "\x00" in "".join(argv):
+        raise ValueError("its stored command has a NUL character")
+
+
+def _check_params(text: str | None) -> None:
+    """Raise for stored params that are not a JSON object: a job must not run with other params than submitted."""
+    try:
+        _decode_params("{}" if text is None else text)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"its params cannot be read: {error}") from None
+
+
+def _make_workspace_order(
+    dispatch: Dispatch, home: str, directory: str, start_timeout: timedelta
+) -> Mapping[str, Any] | msgspec.UnsetType:
+    """Make the workspace order; unset for a job without a workspace. Raises if the record is unusable."""
+    if dispatch.workspace is None:
+        return msgspec.UNSET
+    spec = _decode_workspace(dispatch.workspace)
+    return {
+        **msgspec.to_builtins(spec),
+        "input_patch": None if spec.input_patch is None else patch_path(home, spec.input_patch),
+        "home": home,
+        "job": format_job_id(dispatch.job),
+        "directory": directory,
+        "cwd": dispatch.cwd,
+        "limit": start_timeout.total_seconds() * _START_TIMEOUT_SHARE,
+    }
+
+
+def _workspace_variables(dispatch: Dispatch, directory: str) -> Mapping[str, str]:
+    if dispatch.workspace is None or _decode_workspace(dispatch.workspace).input_patch is None:
+        return _NO_VARIABLES
+    return {"ROTA_INPUT_PATCH": f"{directory}/{INPUT_PATCH}"}

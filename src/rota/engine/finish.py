@@ -1,6 +1,7 @@
-"""Starts, ends and cancellations of runs, recorded inside a transaction. Late messages are logged and ignored.
+"""Starts and ends of runs and jobs, and what follows from an end, recorded inside a transaction.
 
-Retry: the next job of a chain, created in the transaction that records the failure (DEC-001, DEC-007).
+A late message is logged and ignored. A retry is the next job of a chain, created in the transaction that records the
+failure (DEC-001, DEC-007).
 
     FAILED run ── policy ──▶ retry: a new job in the chain, held at the delay gate; edges to the chain stay open
                         └──▶ retries exhausted: `permanently_failed`; edges to the chain are resolved
@@ -35,108 +36,9 @@ from rota.kernel.status import Status
 
 log = logging.getLogger("rota.engine")
 
-CAUSE = "retry"
-
-
-def delay_after(tx: Transaction, run: OpenRun, result: RunResult) -> timedelta | None:
-    """Return the delay before the retry; `None` if the chain ends with this run."""
-    if result.status is not Status.FAILED or run.retry_policy is None:
-        return None
-    is_cancelled = is_cancel_requested(run.stop_requested)
-    return decide_retry(
-        run.retry_policy, run.retries, result, is_cancel_requested=is_cancelled, random_fraction=tx.random_source()
-    )
-
-
-def is_cancel_requested(stop_requested: str | None) -> bool:
-    """Return whether a client cancelled the run. A stop by a shutdown is not a cancellation."""
-    return stop_requested is not None and stop_requested != STOPPED_BY_SHUTDOWN
-
-
-def continue_chain(tx: Transaction, run: OpenRun, delay: timedelta) -> None:
-    tx.chains.retry(run.job, retries=run.retries + 1, not_before=tx.now + delay, now=tx.now, cause=CAUSE)
-
-
-def create_missing_retries(tx: Transaction, cause: str) -> tuple[int, int]:
-    """Create the retries that chains lack. Return their number, and the number of errors.
-
-    A failure and its retry share a transaction, so none is missing unless another program has written to the store."""
-    try:
-        failures = tx.chains.unretried_failures()
-    except (StorageFull, StoreError):
-        raise
-    except Exception:
-        log.exception("cannot read the chains that lack a retry")
-        return 0, 1
-    results = [_repair_in_savepoint(tx, failure, cause) for failure in failures]
-    return results.count(True), results.count(None)
-
-
-def _repair_in_savepoint(tx: Transaction, failure: UnretriedFailure, cause: str) -> bool | None:
-    """Repair a chain in a savepoint, so that one unusable record does not affect the others.
-
-    Return whether the chain continues, or `None` after an error; then end the chain if possible, so that no job waits
-    for it."""
-    has_continued = _run_in_savepoint(tx, failure, lambda: _repair(tx, failure, cause))
-    if has_continued is None:
-        _run_in_savepoint(tx, failure, lambda: _end_exhausted_chain(tx, failure))
-    return has_continued
-
-
-def _run_in_savepoint(tx: Transaction, failure: UnretriedFailure, operation: Callable[[], bool]) -> bool | None:
-    try:
-        with tx.savepoint():
-            return operation()
-    except (StorageFull, StoreError):
-        raise
-    except Exception:
-        log.exception("the chain of %s could not be recovered", format_job_id(failure.job))
-        return None
-
-
-def _repair(tx: Transaction, failure: UnretriedFailure, cause: str) -> bool:
-    """Create the missing retry, or end the chain. Return whether the chain continues."""
-    end = RunResult(status=Status.FAILED, exit_code=failure.exit_code, reason=failure.reason)
-    is_cancelled = is_cancel_requested(failure.stop_requested)
-    delay = decide_retry(
-        failure.retry_policy, failure.retries, end, is_cancel_requested=is_cancelled, random_fraction=tx.random_source()
-    )
-    if delay is None or _is_key_taken(tx, failure):
-        return _end_exhausted_chain(tx, failure)
-    tx.edges.reopen(failure.chain)
-    state = tx.chains.states([failure.job])[failure.job]
-    if state.group is not None:
-        tx.groups.reopen(state.group, tx.now, cause=cause, actor=None)
-    not_before = min(failure.finished_at, tx.now) + delay
-    tx.chains.retry(failure.job, retries=failure.retries + 1, not_before=not_before, now=tx.now, cause=cause)
-    return True
-
-
-def _is_key_taken(tx: Transaction, failure: UnretriedFailure) -> bool:
-    """Return whether another chain holds the unique key. A chain without an active job does not hold it."""
-    key = tx.chains.states([failure.job])[failure.job].unique
-    return key is not None and bool(tx.jobs.key_holders([key]))
-
-
-def _end_exhausted_chain(tx: Transaction, failure: UnretriedFailure) -> bool:
-    tx.jobs.mark_permanently_failed(failure.job)
-    resolved = tx.edges.resolve(failure.chain, policies_met_by(Status.FAILED))
-    if resolved.group is not None:
-        groups.record_end(tx, resolved.group, failure.chain, Status.FAILED)
-    return False
-
-
-_ROLLED_BACK = frozenset({Status.FAILED, Status.CANCELLED})
+RETRY_CAUSE = "retry"
+_WITHDRAWING_STATUSES = frozenset({Status.FAILED, Status.CANCELLED})
 """Statuses at the end of a run that withdraw the artifacts it has put."""
-
-
-def end_chain(tx: Transaction, chain: JobId, status: Status) -> None:
-    """End a chain with its last job: resolve its dependents, invalidate its products, update its group."""
-    resolved = tx.edges.resolve(chain, policies_met_by(status))
-    if resolved.has_products:
-        invalidate_products(tx, chain)
-    if resolved.group is not None:
-        groups.record_end(tx, resolved.group, chain, status)
 
 
 def record_start(tx: Transaction, message: StartConfirmation) -> None:
@@ -176,48 +78,6 @@ def record_exit(tx: Transaction, message: ExitReport) -> None:
     intent = StopIntent(stop_requested=run.stop_requested, timeout=run.timeout, idle_timeout=run.idle_timeout)
     at = min(datetime.fromtimestamp(message.at, UTC), tx.now)
     finish(tx, run, conclude(end, intent), at=at, cause="executor")
-
-
-def _append_error(message: ExitReport) -> str:
-    return f"{message.tail.rstrip()}\n{message.workspace_error}".lstrip() if message.workspace_error else message.tail
-
-
-def _replace_nul(text: str) -> str:
-    """Replace NUL in the output of a child: not every database accepts it."""
-    return text.replace("\x00", "\ufffd")
-
-
-def finish(tx: Transaction, run: OpenRun, result: RunResult, *, at: datetime, cause: str) -> None:
-    delay = delay_after(tx, run, result)
-    if not tx.jobs.finish(run, result, finished_at=at, now=tx.now, cause=cause, chain_continues=delay is not None):
-        return
-    tx.effects.freed_workers.append(run.worker)
-    tx.effects.has_short_run = tx.effects.has_short_run or (
-        result.status is Status.COMPLETED and at - run.started_at < MAX_SHORT_RUN
-    )
-    tx.effects.samples.append(EndSample(run.type, result.status, _elapsed_seconds(run.started_at, at)))
-    breaker.record_end(tx, run, result, at=at)
-    if run.has_products and result.status in _ROLLED_BACK:
-        tx.artifacts.withdraw_of_job(run.job)
-    if delay is not None:
-        continue_chain(tx, run, delay)
-        _invalidate_products(tx, run)
-        tx.effects.retried_runs.append(run.run)
-    elif not run.is_standalone:
-        end_chain(tx, run.chain, result.status)
-        if run.has_products and result.status is Status.COMPLETED:
-            expect_products(tx, run.chain, run.job)
-
-
-def _elapsed_seconds(start: datetime, end: datetime) -> float:
-    """Return the seconds between two times; zero if the wall clock was set back in between."""
-    return max(0.0, (end - start).total_seconds())
-
-
-def _invalidate_products(tx: Transaction, run: OpenRun) -> None:
-    """Invalidate the facts about the products of a run that ended while its chain continues."""
-    if run.has_products:
-        invalidate_products(tx, run.chain)
 
 
 def record_failed_start(tx: Transaction, message: StartFailure) -> None:
@@ -262,6 +122,37 @@ def fail_unrecordable(tx: Transaction, message: ExitReport | StartFailure, reaso
         fail_without_retry(tx, run, reason, exit_code=None if is_unknown else 1, cause="executor")
 
 
+def finish(tx: Transaction, run: OpenRun, result: RunResult, *, at: datetime, cause: str) -> None:
+    delay = _retry_delay(tx, run, result)
+    if not tx.jobs.finish(run, result, finished_at=at, now=tx.now, cause=cause, chain_continues=delay is not None):
+        return
+    tx.effects.freed_workers.append(run.worker)
+    tx.effects.has_short_run = tx.effects.has_short_run or (
+        result.status is Status.COMPLETED and at - run.started_at < MAX_SHORT_RUN
+    )
+    tx.effects.samples.append(EndSample(run.type, result.status, _elapsed_seconds(run.started_at, at)))
+    breaker.record_end(tx, run, result, at=at)
+    if run.has_products and result.status in _WITHDRAWING_STATUSES:
+        tx.artifacts.withdraw_of_job(run.job)
+    if delay is not None:
+        _continue_chain(tx, run, delay)
+        _invalidate_run_products(tx, run)
+        tx.effects.retried_runs.append(run.run)
+    elif not run.is_standalone:
+        end_chain(tx, run.chain, result.status)
+        if run.has_products and result.status is Status.COMPLETED:
+            expect_products(tx, run.chain, run.job)
+
+
+def end_chain(tx: Transaction, chain: JobId, status: Status) -> None:
+    """End a chain with its last job: resolve its dependents, invalidate its products, update its group."""
+    resolved = tx.edges.resolve(chain, policies_met_by(status))
+    if resolved.has_products:
+        invalidate_products(tx, chain)
+    if resolved.group is not None:
+        groups.record_end(tx, resolved.group, chain, status)
+
+
 def fail_without_retry(tx: Transaction, run: OpenRun, reason: str, *, exit_code: int | None, cause: str) -> None:
     """Fail a run with an unusable record. It is not retried and does not count for its breakers."""
     end = RunResult(status=Status.FAILED, exit_code=exit_code, reason=reason, error=reason)
@@ -284,7 +175,7 @@ def record_dispatch_failure(tx: Transaction, run: OpenRun, error: str) -> None:
         run, dispatch_failures=failures, error=error, not_before=tx.now + delay, now=tx.now, cause="executor"
     )
     breaker.record_unused_claim(tx, run)
-    _invalidate_products(tx, run)
+    _invalidate_run_products(tx, run)
     _rejoin_group(tx, run)
 
 
@@ -293,29 +184,17 @@ def requeue(tx: Transaction, run: OpenRun, *, cause: str) -> None:
     cancelled since, end it."""
     tx.runs.requeue(run, dispatch_failures=run.dispatch_failures, error=None, not_before=None, now=tx.now, cause=cause)
     breaker.record_unused_claim(tx, run)
-    _invalidate_products(tx, run)
+    _invalidate_run_products(tx, run)
     if run.stop_requested not in (None, STOPPED_BY_SHUTDOWN):
         cancel_waiting(tx, run.job, run.chain, reason=run.stop_requested, actor=None)
     else:
         _rejoin_group(tx, run)
 
 
-def _rejoin_group(tx: Transaction, run: OpenRun) -> None:
-    """Tell the group that the job waits again, as if it had never been claimed."""
-    if run.group is not None:
-        groups.record_requeue(tx, run.group, run.job)
-
-
 def abandon(tx: Transaction, run: OpenRun, *, failures: int, error: str, reason: str) -> None:
     tx.jobs.abandon(run, dispatch_failures=failures, error=error, reason=reason, now=tx.now, cause="executor")
     breaker.record_unused_claim(tx, run)
     end_chain(tx, run.chain, Status.FAILED)
-
-
-def cancel_unreadable(tx: Transaction, job: JobId, chain: JobId, *, reason: str, actor: str) -> None:
-    """End a job of unknown status that has no open run."""
-    tx.jobs.end_unreadable(job, Status.CANCELLED, exit_code=EXIT_CANCELLED, reason=reason, now=tx.now, actor=actor)
-    end_chain(tx, chain, Status.CANCELLED)
 
 
 def cancel_waiting(
@@ -328,3 +207,123 @@ def cancel_waiting(
     if is_ended:
         end_chain(tx, chain, Status.CANCELLED)
     return is_ended
+
+
+def cancel_unreadable(tx: Transaction, job: JobId, chain: JobId, *, reason: str, actor: str) -> None:
+    """End a job of unknown status that has no open run."""
+    tx.jobs.end_unreadable(job, Status.CANCELLED, exit_code=EXIT_CANCELLED, reason=reason, now=tx.now, actor=actor)
+    end_chain(tx, chain, Status.CANCELLED)
+
+
+def create_missing_retries(tx: Transaction, cause: str) -> tuple[int, int]:
+    """Create the retries that chains lack. Return their number, and the number of errors.
+
+    A failure and its retry share a transaction, so none is missing unless another program has written to the store."""
+    try:
+        failures = tx.chains.unretried_failures()
+    except (StorageFull, StoreError):
+        raise
+    except Exception:
+        log.exception("cannot read the chains that lack a retry")
+        return 0, 1
+    results = [_repair_chain_alone(tx, failure, cause) for failure in failures]
+    return results.count(True), results.count(None)
+
+
+def _repair_chain_alone(tx: Transaction, failure: UnretriedFailure, cause: str) -> bool | None:
+    """Repair a chain in a savepoint, so that one unusable record does not affect the others.
+
+    Return whether the chain continues, or `None` after an error; then end the chain if possible, so that no job waits
+    for it."""
+    has_continued = _try_in_savepoint(tx, failure, lambda: _repair_chain(tx, failure, cause))
+    if has_continued is None:
+        _try_in_savepoint(tx, failure, lambda: _end_exhausted_chain(tx, failure))
+    return has_continued
+
+
+def _try_in_savepoint(tx: Transaction, failure: UnretriedFailure, operation: Callable[[], bool]) -> bool | None:
+    try:
+        with tx.savepoint():
+            return operation()
+    except (StorageFull, StoreError):
+        raise
+    except Exception:
+        log.exception("the chain of %s could not be recovered", format_job_id(failure.job))
+        return None
+
+
+def _repair_chain(tx: Transaction, failure: UnretriedFailure, cause: str) -> bool:
+    """Create the missing retry, or end the chain. Return whether the chain continues."""
+    end = RunResult(status=Status.FAILED, exit_code=failure.exit_code, reason=failure.reason)
+    is_cancelled = _is_cancel_requested(failure.stop_requested)
+    delay = decide_retry(
+        failure.retry_policy, failure.retries, end, is_cancel_requested=is_cancelled, random_fraction=tx.random_source()
+    )
+    if delay is None or _is_key_taken(tx, failure):
+        return _end_exhausted_chain(tx, failure)
+    tx.edges.reopen(failure.chain)
+    state = tx.chains.states([failure.job])[failure.job]
+    if state.group is not None:
+        tx.groups.reopen(state.group, tx.now, cause=cause, actor=None)
+    not_before = min(failure.finished_at, tx.now) + delay
+    tx.chains.retry(failure.job, retries=failure.retries + 1, not_before=not_before, now=tx.now, cause=cause)
+    return True
+
+
+def _is_key_taken(tx: Transaction, failure: UnretriedFailure) -> bool:
+    """Return whether another chain holds the unique key. A chain without an active job does not hold it."""
+    key = tx.chains.states([failure.job])[failure.job].unique
+    return key is not None and bool(tx.jobs.key_holders([key]))
+
+
+def _end_exhausted_chain(tx: Transaction, failure: UnretriedFailure) -> bool:
+    tx.jobs.mark_permanently_failed(failure.job)
+    resolved = tx.edges.resolve(failure.chain, policies_met_by(Status.FAILED))
+    if resolved.group is not None:
+        groups.record_end(tx, resolved.group, failure.chain, Status.FAILED)
+    return False
+
+
+def _continue_chain(tx: Transaction, run: OpenRun, delay: timedelta) -> None:
+    tx.chains.retry(run.job, retries=run.retries + 1, not_before=tx.now + delay, now=tx.now, cause=RETRY_CAUSE)
+
+
+def _retry_delay(tx: Transaction, run: OpenRun, result: RunResult) -> timedelta | None:
+    """Return the delay before the retry; `None` if the chain ends with this run."""
+    if result.status is not Status.FAILED or run.retry_policy is None:
+        return None
+    is_cancelled = _is_cancel_requested(run.stop_requested)
+    return decide_retry(
+        run.retry_policy, run.retries, result, is_cancel_requested=is_cancelled, random_fraction=tx.random_source()
+    )
+
+
+def _is_cancel_requested(stop_requested: str | None) -> bool:
+    """Return whether a client cancelled the run. A stop by a shutdown is not a cancellation."""
+    return stop_requested is not None and stop_requested != STOPPED_BY_SHUTDOWN
+
+
+def _invalidate_run_products(tx: Transaction, run: OpenRun) -> None:
+    """Invalidate the facts about the products of a run that ended while its chain continues."""
+    if run.has_products:
+        invalidate_products(tx, run.chain)
+
+
+def _rejoin_group(tx: Transaction, run: OpenRun) -> None:
+    """Tell the group that the job waits again, as if it had never been claimed."""
+    if run.group is not None:
+        groups.record_requeue(tx, run.group, run.job)
+
+
+def _append_error(message: ExitReport) -> str:
+    return f"{message.tail.rstrip()}\n{message.workspace_error}".lstrip() if message.workspace_error else message.tail
+
+
+def _replace_nul(text: str) -> str:
+    """Replace NUL in the output of a child: not every database accepts it."""
+    return text.replace("\x00", "\ufffd")
+
+
+def _elapsed_seconds(start: datetime, end: datetime) -> float:
+    """Return the seconds between two times; zero if the wall clock was set back in between."""
+    return max(0.0, (end - start).total_seconds())

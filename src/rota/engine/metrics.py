@@ -1,11 +1,10 @@
-"""Metrics of the engine (docs/reference/metrics.md), recorded after the commit from the samples and events of the turn.
+"""Metrics of the engine (docs/reference/metrics.md), and the kinds of metrics with their text in Prometheus's format.
 
     turn ── samples, events ──▶ COMMIT ──▶ EngineMetrics.record      (the engine's thread only)
 
-Recording runs no statement. A rollback discards the samples and events, so nothing that was rolled back is counted.
-Gauges, such as the number of waiting jobs, are queried instead (`control/metrics.py`).
-
-Metrics in the exposition format of Prometheus: counters, histograms and gauges.
+Metrics are recorded after the commit from the samples and events of the turn. Recording runs no statement. A rollback
+discards the samples and events, so nothing that was rolled back is counted. Gauges, such as the number of waiting jobs,
+are queried instead (`control/metrics.py`).
 
 One thread writes each metric and any thread reads it, without locks: a write is one addition, and a concurrent read
 sees the value before or after it. The count of a histogram is computed from its buckets, so that the two agree in
@@ -24,161 +23,9 @@ from rota.schedules.model import FireState
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS_FORMAT = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-
-Labels = tuple[str, ...]
-
-
-class Sample(NamedTuple):
-    suffix: str
-    labels: Mapping[str, str]
-    value: float
-
-
-class Metric:
-    """Metric with one series per combination of label values. `name` excludes the suffix `_total`."""
-
-    kind = ""
-
-    def __init__(self, name: str, description: str, labels: Labels = ()) -> None:
-        self.name = name
-        self.description = description
-        self.labels = labels
-
-    @property
-    def full_name(self) -> str:
-        """Name as queries use it, with the suffix `_total` of a counter."""
-        return f"{self.name}_total" if self.kind == "counter" else self.name
-
-    def samples(self) -> Iterator[Sample]:
-        raise NotImplementedError
-
-    def _label_values(self, values: Labels) -> dict[str, str]:
-        return dict(zip(self.labels, values, strict=True))
-
-
-class Counter(Metric):
-    """Value that only grows, from zero at each start of the scheduler."""
-
-    kind = "counter"
-
-    def __init__(self, name: str, description: str, labels: Labels = (), initial: Iterable[Labels] = ()) -> None:
-        """Create the counter. The series with the label values in `initial` exist from the start, with value zero."""
-        super().__init__(name, description, labels)
-        self._counts: dict[Labels, float] = dict.fromkeys(initial if labels else [()], 0.0)
-
-    def add(self, *values: str, amount: float = 1.0) -> None:
-        counts = self._counts
-        counts[values] = counts.get(values, 0.0) + amount
-
-    def samples(self) -> Iterator[Sample]:
-        for values, count in list(self._counts.items()):
-            yield Sample("_total", self._label_values(values), count)
-
-
-class Gauge(Metric):
-    """Value at the time of the read."""
-
-    kind = "gauge"
-
-    def __init__(self, name: str, description: str, labels: Labels = (), values: Mapping[Labels, float] = {}) -> None:
-        super().__init__(name, description, labels)
-        self._values = values
-
-    def samples(self) -> Iterator[Sample]:
-        for values, value in self._values.items():
-            yield Sample("", self._label_values(values), value)
-
-
-class Info(Gauge):
-    """Constants of the process, in labels."""
-
-    kind = "info"
-
-
-class ExternalCounter(Gauge):
-    """Counter with values that are counted outside this module."""
-
-    kind = "counter"
-
-    def samples(self) -> Iterator[Sample]:
-        for sample in super().samples():
-            yield sample._replace(suffix="_total")
-
-
-class Histogram(Metric):
-    kind = "histogram"
-
-    def __init__(self, name: str, description: str, bounds: Sequence[float], labels: Labels = ()) -> None:
-        """Create the histogram. `bounds` are the upper bounds of the buckets, without the implied `+Inf`."""
-        super().__init__(name, description, labels)
-        self._bounds = tuple(bounds)
-        self._bound_labels = (*map(_format_number, bounds), "+Inf")
-        self._counts: dict[Labels, list[int]] = {}
-        self._sums: dict[Labels, float] = {}
-        if not labels:
-            self._start_series(())
-
-    def _start_series(self, values: Labels) -> list[int]:
-        self._sums[values] = 0.0
-        counts = self._counts[values] = [0] * len(self._bound_labels)
-        return counts
-
-    def observe(self, value: float, *values: str) -> None:
-        counts = self._counts.get(values) or self._start_series(values)
-        counts[bisect_left(self._bounds, value)] += 1
-        self._sums[values] += value
-
-    def samples(self) -> Iterator[Sample]:
-        for values, counts in list(self._counts.items()):
-            labels, total = self._label_values(values), 0
-            for bound, count in zip(self._bound_labels, tuple(counts), strict=True):
-                total += count
-                yield Sample("_bucket", {**labels, "le": bound}, total)
-            yield Sample("_sum", labels, self._sums[values])
-            yield Sample("_count", labels, total)
-
-
-def render_metrics(metrics: Iterable[Metric], *, is_open_metrics: bool = False) -> str:
-    """Render the metrics as text, in the Prometheus or the OpenMetrics format."""
-    lines: list[str] = []
-    for metric in metrics:
-        name, kind = metric.full_name, metric.kind
-        if is_open_metrics:
-            name = metric.name.removesuffix("_info") if kind == "info" else metric.name
-        elif kind == "info":
-            kind = "gauge"
-        help_text = metric.description.replace("\\", "\\\\").replace("\n", "\\n")
-        lines += [
-            f"# HELP {name} {help_text.replace(chr(34), _ESCAPED_QUOTE) if is_open_metrics else help_text}",
-            f"# TYPE {name} {kind}",
-        ]
-        lines += [
-            f"{metric.name}{suffix}{_format_labels(labels)} {_format_number(value)}"
-            for suffix, labels, value in metric.samples()
-        ]
-    return "\n".join([*lines, "# EOF", ""] if is_open_metrics else [*lines, ""])
-
-
-_ESCAPED_QUOTE = '\\"'
-
-
-def _format_labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items()) + "}"
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', _ESCAPED_QUOTE).replace("\n", "\\n")
-
-
-def _format_number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(value)
-
-
 MAX_TYPES = 30
-"""Job types with their own label value; later types share `OTHER`."""
-OTHER = "other"
+"""Job types with their own label value; later types share `OTHER_LABEL`."""
+OTHER_LABEL = "other"
 
 _WAIT_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14_400, 86_400)
 _RUN_BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600, 14_400, 86_400)
@@ -186,6 +33,7 @@ _LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 _TURN_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _REQUEST_BUCKETS = (0, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 _LATENESS_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 3600, 86_400)
+_ESCAPED_QUOTE = '\\"'
 
 
 class ClaimSample(NamedTuple):
@@ -222,6 +70,8 @@ EngineSample = ClaimSample | StartSample | EndSample | AttemptSample
 
 
 class EngineMetrics:
+    """Metrics that the engine writes, and the counter of HTTP responses."""
+
     def __init__(self) -> None:
         self._types: set[str] = {""}
         self._submitted = Counter("rota_jobs_submitted", "Jobs submitted, excluding retries.")
@@ -334,11 +184,11 @@ class EngineMetrics:
                     self._deliveries.add("delivered" if sample.is_success else "failed")
 
     def _type_label(self, name: str | None) -> str:
-        """Return the label value of a type: empty for no type, `OTHER` beyond `MAX_TYPES`."""
+        """Return the label value of a type: empty for no type, `OTHER_LABEL` beyond `MAX_TYPES`."""
         name = name or ""
         if name not in self._types:
             if len(self._types) > MAX_TYPES:
-                return OTHER
+                return OTHER_LABEL
             self._types.add(name)
         return name
 
@@ -382,3 +232,151 @@ _EVENT_RECORDERS = {
     **{f"job.{status.lower()}": EngineMetrics._record_end for status in TERMINAL},
     **{f"schedule.{state.value}": EngineMetrics._record_fire for state in FireState},
 }
+Labels = tuple[str, ...]
+
+
+class MetricSample(NamedTuple):
+    """Value of a series at the time of the read. `suffix` follows the name of the metric."""
+
+    suffix: str
+    labels: Mapping[str, str]
+    value: float
+
+
+class Metric:
+    """Metric with one series per combination of label values. `name` excludes the suffix `_total`."""
+
+    kind = ""
+
+    def __init__(self, name: str, description: str, labels: Labels = ()) -> None:
+        self.name = name
+        self.description = description
+        self.labels = labels
+
+    @property
+    def full_name(self) -> str:
+        """Name as queries use it, with the suffix `_total` of a counter."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+    def samples(self) -> Iterator[MetricSample]:
+        raise NotImplementedError
+
+    def _label_values(self, values: Labels) -> dict[str, str]:
+        return dict(zip(self.labels, values, strict=True))
+
+
+class Counter(Metric):
+    """Value that only grows, from zero at each start of the scheduler."""
+
+    kind = "counter"
+
+    def __init__(self, name: str, description: str, labels: Labels = (), initial: Iterable[Labels] = ()) -> None:
+        """Create the counter. The series with the label values in `initial` exist from the start, with value zero."""
+        super().__init__(name, description, labels)
+        self._counts: dict[Labels, float] = dict.fromkeys(initial if labels else [()], 0.0)
+
+    def add(self, *values: str, amount: float = 1.0) -> None:
+        counts = self._counts
+        counts[values] = counts.get(values, 0.0) + amount
+
+    def samples(self) -> Iterator[MetricSample]:
+        for values, count in list(self._counts.items()):
+            yield MetricSample("_total", self._label_values(values), count)
+
+
+class Gauge(Metric):
+    """Value at the time of the read."""
+
+    kind = "gauge"
+
+    def __init__(self, name: str, description: str, labels: Labels = (), values: Mapping[Labels, float] = {}) -> None:
+        super().__init__(name, description, labels)
+        self._values = values
+
+    def samples(self) -> Iterator[MetricSample]:
+        for values, value in self._values.items():
+            yield MetricSample("", self._label_values(values), value)
+
+
+class Info(Gauge):
+    """Constants of the process, in labels."""
+
+    kind = "info"
+
+
+class ExternalCounter(Gauge):
+    """Counter with values that are counted outside this module."""
+
+    kind = "counter"
+
+    def samples(self) -> Iterator[MetricSample]:
+        for sample in super().samples():
+            yield sample._replace(suffix="_total")
+
+
+class Histogram(Metric):
+    kind = "histogram"
+
+    def __init__(self, name: str, description: str, bounds: Sequence[float], labels: Labels = ()) -> None:
+        """Create the histogram. `bounds` are the upper bounds of the buckets, without the implied `+Inf`."""
+        super().__init__(name, description, labels)
+        self._bounds = tuple(bounds)
+        self._bound_labels = (*map(_format_number, bounds), "+Inf")
+        self._counts: dict[Labels, list[int]] = {}
+        self._sums: dict[Labels, float] = {}
+        if not labels:
+            self._start_series(())
+
+    def _start_series(self, values: Labels) -> list[int]:
+        self._sums[values] = 0.0
+        counts = self._counts[values] = [0] * len(self._bound_labels)
+        return counts
+
+    def observe(self, value: float, *values: str) -> None:
+        counts = self._counts.get(values) or self._start_series(values)
+        counts[bisect_left(self._bounds, value)] += 1
+        self._sums[values] += value
+
+    def samples(self) -> Iterator[MetricSample]:
+        for values, counts in list(self._counts.items()):
+            labels, total = self._label_values(values), 0
+            for bound, count in zip(self._bound_labels, tuple(counts), strict=True):
+                total += count
+                yield MetricSample("_bucket", {**labels, "le": bound}, total)
+            yield MetricSample("_sum", labels, self._sums[values])
+            yield MetricSample("_count", labels, total)
+
+
+def render_metrics(metrics: Iterable[Metric], *, is_open_metrics: bool = False) -> str:
+    """Render the metrics as text, in the Prometheus or the OpenMetrics format."""
+    lines: list[str] = []
+    for metric in metrics:
+        name, kind = metric.full_name, metric.kind
+        if is_open_metrics:
+            name = metric.name.removesuffix("_info") if kind == "info" else metric.name
+        elif kind == "info":
+            kind = "gauge"
+        help_text = metric.description.replace("\\", "\\\\").replace("\n", "\\n")
+        lines += [
+            f"# HELP {name} {help_text.replace(chr(34), _ESCAPED_QUOTE) if is_open_metrics else help_text}",
+            f"# TYPE {name} {kind}",
+        ]
+        lines += [
+            f"{metric.name}{suffix}{_format_labels(labels)} {_format_number(value)}"
+            for suffix, labels, value in metric.samples()
+        ]
+    return "\n".join([*lines, "# EOF", ""] if is_open_metrics else [*lines, ""])
+
+
+def _format_labels(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escape_label(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escape_label(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', _ESCAPED_QUOTE).replace("\n", "\\n")
+
+
+def _format_number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)

@@ -1,6 +1,6 @@
-"""Settings of the engine, made from the configuration.
+"""Settings of the engine, made from the configuration, and the policies that they name.
 
-Loading of the configured concurrency policy, and of the failure policies of groups.
+A policy is built in, or an installed package provides it (`config/extension.py`).
 """
 
 from __future__ import annotations
@@ -24,26 +24,6 @@ from rota.kernel.pools import ConcurrencyPolicy, PluginPolicy, PoolPolicy, PoolS
 from rota.kernel.retry import RetryPolicies, RetryPolicy
 from rota.retention.model import GcPolicy
 from rota.webhooks.model import WebhookPolicy, parse_network
-
-
-def load_concurrency_policy(name: str) -> ConcurrencyPolicy:
-    """Return a built-in or installed concurrency policy."""
-    if name == POOLS_POLICY:
-        return PoolPolicy()
-    try:
-        return PluginPolicy(name, load_policy(CONCURRENCY_POLICY, name))
-    except InvalidInput as error:
-        raise ConfigError(f"scheduler.policy: {error.message}") from error
-
-
-@cache
-def load_group_policy(name: str) -> GroupFailurePolicy:
-    """Return a built-in or installed failure policy, loaded once. Raises `InvalidInput` for an unknown name."""
-    builtin = POLICIES.get(name)
-    if builtin is not None:
-        return builtin
-    policy: GroupFailurePolicy = load_policy(GROUP_FAILURE_POLICY, name)
-    return policy
 
 
 def settings_from_config(configuration: Config, home: Home) -> Settings:
@@ -86,14 +66,34 @@ def settings_from_config(configuration: Config, home: Home) -> Settings:
     )
 
 
-def _make_queue_limit(section: config.QueueConfig) -> QueueLimit:
-    soft, hard = section.soft_limit, section.hard_limit
-    return QueueLimit(soft=None if soft == "off" else soft, hard=None if hard == "off" else hard)
-
-
 def make_gc_policy(section: config.GcConfig) -> GcPolicy:
     interval = None if isinstance(section.interval, str) else section.interval
     return GcPolicy(older_than=timedelta(days=section.days), interval=interval)
+
+
+def load_concurrency_policy(name: str) -> ConcurrencyPolicy:
+    """Return a built-in or installed concurrency policy."""
+    if name == POOLS_POLICY:
+        return PoolPolicy()
+    try:
+        return PluginPolicy(name, load_policy(CONCURRENCY_POLICY, name))
+    except InvalidInput as error:
+        raise ConfigError(f"scheduler.policy: {error.message}") from error
+
+
+@cache
+def load_group_policy(name: str) -> GroupFailurePolicy:
+    """Return a built-in or installed failure policy, loaded once. Raises `InvalidInput` for an unknown name."""
+    builtin = POLICIES.get(name)
+    if builtin is not None:
+        return builtin
+    policy: GroupFailurePolicy = load_policy(GROUP_FAILURE_POLICY, name)
+    return policy
+
+
+def _make_queue_limit(section: config.QueueConfig) -> QueueLimit:
+    soft, hard = section.soft_limit, section.hard_limit
+    return QueueLimit(soft=None if soft == "off" else soft, hard=None if hard == "off" else hard)
 
 
 def _make_retry_policy(section: config.RetryConfig) -> RetryPolicy:

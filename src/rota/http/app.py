@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rota.engine.idempotency import find_response
-from rota.engine.metrics import OTHER
+from rota.engine.metrics import OTHER_LABEL
 from rota.errors import Conflict, InvalidInput, NotFound, RequestInProgress, RotaError, UnsupportedMediaType
 from rota.http.context import Context
 from rota.http.decode import decode_body, decode_query, empty_query, refuse_nul_in_path
@@ -112,7 +112,7 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with TraceScope(scope["headers"]):
             response, endpoint = await self._dispatch(Request(scope, receive, send))
-            request = (OTHER, OTHER) if endpoint is None else (endpoint.method, endpoint.path)
+            request = (OTHER_LABEL, OTHER_LABEL) if endpoint is None else (endpoint.method, endpoint.path)
             self._context.metrics.record_response(*request, response.status_code)
             await response(scope, receive, send)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rota.db.session import AnyReader
-from rota.engine.finish import CAUSE
+from rota.engine.finish import RETRY_CAUSE
 from rota.engine.transaction import Transaction
 from rota.errors import Conflict, InvalidInput, NotFound
 from rota.ids import GroupId, JobId, format_group_id, format_job_id, parse_job_id, parse_run_id
@@ -101,12 +101,12 @@ def _retry_chain(tx: Transaction, job: JobId, actor: str) -> RetryOutcome:
         refuse_held_keys([(last, state.unique)], active, [state.chain], action="retry")
     _refuse_blocked(tx, last)
     tx.edges.reopen(state.chain)
-    successor = tx.chains.retry(last, retries=0, not_before=None, now=tx.now, cause=CAUSE, actor=actor)
+    successor = tx.chains.retry(last, retries=0, not_before=None, now=tx.now, cause=RETRY_CAUSE, actor=actor)
     refuse_chain_cycles(tx, [state.chain])
     blocked = tx.chains.blocked_successors(state.chain)
     dropped: list[JobId] = []
     if state.group is not None:
-        tx.groups.reopen(state.group, tx.now, cause=CAUSE, actor=actor)
+        tx.groups.reopen(state.group, tx.now, cause=RETRY_CAUSE, actor=actor)
         dropped = [job for job in tx.groups.dropped_members(state.group, _MAX_DROPPED) if job != last]
     text = f"{format_job_id(successor)} retries {name} ({state.status})"
     return RetryOutcome(

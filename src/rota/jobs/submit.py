@@ -54,7 +54,7 @@ from rota.kernel.edges import Edge, EdgeState
 from rota.kernel.job import Spec, Trace, WorkspaceSpec, merge_traces, split_trace
 from rota.kernel.locks import Lock, phase_lock
 from rota.kernel.pools import PoolDemand
-from rota.kernel.queue import collect_keys
+from rota.kernel.queue import collect_unique_keys
 from rota.kernel.retry import DEFAULT_POLICY, FLEET_POLICY, RetryPolicies
 from rota.kernel.tick import can_skip_evaluation
 from rota.webhooks.commands import make_job_webhook
@@ -180,7 +180,7 @@ def submit(
     if group_request is not None:
         check_group(group_request)
     with error_path(".jobs"):
-        keys = collect_keys([member.unique for member in submissions])
+        keys = collect_unique_keys([member.unique for member in submissions])
     if active := tx.jobs.key_holders(keys):
         _check_all_limits(tx, submissions)
         return DuplicateSubmit(active={key: holder.job for key, holder in active.items()})

@@ -1,10 +1,11 @@
-"""The artifact gate: typed things that exist or not, that jobs need and produce.
+"""Artifact gate and pinned head gate: things outside the store that must exist before a job starts.
 
-An existing artifact satisfies a need whatever the status of its producers. Only when the artifact is missing do the
-producers decide between waiting and blocking. `ARTIFACT_TYPES` registers each type: its notation, its scope, and the
-rule for a missing producer. Six types belong to development workflows; `file` and `custom` fit any job.
+An artifact is a typed thing that exists or not, and that jobs need and produce. An existing artifact satisfies a need
+whatever the status of its producers. Only when the artifact is missing do the producers decide between waiting and
+blocking. `ARTIFACT_TYPES` registers each type: its notation, its scope, and the rule for a missing producer. Six types
+belong to development workflows; `file` and `custom` fit any job.
 
-The pinned head gate: a job that is pinned to a commit starts only while the branch is at that commit.
+A job that is pinned to a commit starts only while the branch is at that commit.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ from rota.naming import has_line_break
 
 MAX_ARTIFACT_BYTES = 1000
 """Maximum size of an artifact as text, with its path made absolute: a database index must hold it."""
+MERGE_SENTINEL = "merge_sentinel"
+
 _MAX_QUOTED_LENGTH = 200
 _MAX_BRANCH_BYTES = 255
 """Longest branch name that file systems accept for a git ref. Names with many slashes could be longer."""
-MERGE_SENTINEL = "merge_sentinel"
 _SLUG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _INVALID_IN_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)")
 _PLAN_REFERENCE = re.compile(r"(?P<slug>\S+)(?: \((?P<branch>[^()]+)\))?")
+_COMMIT_PREFIX = re.compile(r"[0-9a-f]{4,64}")
+_SUCCEEDED = frozenset({Status.COMPLETED, Status.SKIPPED})
 
 
 class ArtifactScope(StrEnum):
@@ -116,17 +120,6 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
         return JobId(int(number)) if self.type == "command_patch" and number.isdecimal() else None
 
 
-def is_branch_name(name: str) -> bool:
-    """Return whether git accepts the branch name. A job must not wait for a branch that can never exist."""
-    return (
-        0 < len(name.encode(errors="surrogatepass")) <= _MAX_BRANCH_BYTES
-        and name != "@"
-        and not name.startswith(("-", "/", "."))
-        and not name.endswith(("/", "."))
-        and _INVALID_IN_BRANCH.search(name) is None
-    )
-
-
 def parse_artifact(text: str, *, cwd: str = "/") -> Artifact:
     """Parse an artifact and make its path absolute against `cwd`."""
     type_, colon, rest = text.partition(":")
@@ -136,7 +129,7 @@ def parse_artifact(text: str, *, cwd: str = "/") -> Artifact:
         )
     if has_line_break(text):
         raise InvalidInput(f"artifact {text[:_MAX_QUOTED_LENGTH]!r} has a line break; write it on one line")
-    artifact = _parse(type_, rest, cwd) if colon and "\x00" not in text else None
+    artifact = _parse_name(type_, rest, cwd) if colon and "\x00" not in text else None
     if artifact is None:
         raise InvalidInput(
             f"malformed artifact: {text[:_MAX_QUOTED_LENGTH]!r}; expected {ARTIFACT_TYPES[type_].pattern}"
@@ -149,22 +142,10 @@ def parse_artifact(text: str, *, cwd: str = "/") -> Artifact:
     return artifact
 
 
-def decode_artifact(text: str) -> Artifact:
-    """Decode a stored artifact. Any text decodes, so that every record can be read; an unknown artifact never
-    exists."""
-    type_, _, rest = text.partition(":")
-    if type_ not in ARTIFACT_TYPES:
-        return Artifact(type="custom", name=text)
-    match = _PLAN_REFERENCE.fullmatch(rest) if type_.startswith("plan_") else None
-    if match is not None and match["branch"] is not None:
-        return Artifact(type=type_, name=match["slug"], branch=match["branch"])
-    return Artifact(type=type_, name=rest)
-
-
-def _parse(type_: str, rest: str, cwd: str) -> Artifact | None:
+def _parse_name(type_: str, rest: str, cwd: str) -> Artifact | None:
     match type_:
         case "plan_branch" | "plan_doc" | "plan_commits":
-            return _parse_plan_artifact(type_, rest)
+            return _parse_plan_name(type_, rest)
         case "target_branch":
             return Artifact(type=type_, name=rest) if is_branch_name(rest) else None
         case "merge_sentinel":
@@ -179,12 +160,35 @@ def _parse(type_: str, rest: str, cwd: str) -> Artifact | None:
             return Artifact(type=type_, name=rest) if is_usable else None
 
 
-def _parse_plan_artifact(type_: str, rest: str) -> Artifact | None:
+def _parse_plan_name(type_: str, rest: str) -> Artifact | None:
     match = _PLAN_REFERENCE.fullmatch(rest)
     if match is None or not _SLUG.fullmatch(match["slug"]):
         return None
     branch = match["branch"] or f"draft/{match['slug']}"
     return Artifact(type=type_, name=match["slug"], branch=branch) if is_branch_name(branch) else None
+
+
+def decode_artifact(text: str) -> Artifact:
+    """Decode a stored artifact. Any text decodes, so that every record can be read; an unknown artifact never
+    exists."""
+    type_, _, rest = text.partition(":")
+    if type_ not in ARTIFACT_TYPES:
+        return Artifact(type="custom", name=text)
+    match = _PLAN_REFERENCE.fullmatch(rest) if type_.startswith("plan_") else None
+    if match is not None and match["branch"] is not None:
+        return Artifact(type=type_, name=match["slug"], branch=match["branch"])
+    return Artifact(type=type_, name=rest)
+
+
+def is_branch_name(name: str) -> bool:
+    """Return whether git accepts the branch name. A job must not wait for a branch that can never exist."""
+    return (
+        0 < len(name.encode(errors="surrogatepass")) <= _MAX_BRANCH_BYTES
+        and name != "@"
+        and not name.startswith(("-", "/", "."))
+        and not name.endswith(("/", "."))
+        and _INVALID_IN_BRANCH.search(name) is None
+    )
 
 
 class ArtifactPaths(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,6 +265,20 @@ def fact_for_need(need: ArtifactNeed, paths: ArtifactPaths) -> Fact | None:
             return None
 
 
+def facts_for_needs(needs: Sequence[ArtifactNeed], paths: ArtifactPaths) -> list[Fact]:
+    return [fact for need in needs if (fact := fact_for_need(need, paths)) is not None]
+
+
+def sentinel_files(artifacts: Iterable[Artifact], paths: ArtifactPaths) -> list[FileExists]:
+    """Return the files of the merge sentinels among the artifacts."""
+    facts = (
+        fact_for_need(ArtifactNeed(artifact=artifact, scope=""), paths)
+        for artifact in artifacts
+        if artifact.type == MERGE_SENTINEL
+    )
+    return [fact for fact in facts if isinstance(fact, FileExists)]
+
+
 def artifact_names_for_file(file: FileExists, paths: ArtifactPaths) -> list[str]:
     """Return the names of the artifacts that this file represents."""
     names = [f"file:{file.path}"]
@@ -272,7 +290,32 @@ def artifact_names_for_file(file: FileExists, paths: ArtifactPaths) -> list[str]
     return names
 
 
-_SUCCEEDED = frozenset({Status.COMPLETED, Status.SKIPPED})
+def judge_needs(needs: Sequence[ArtifactNeed], observations: Observations) -> Verdict:
+    """Return the verdict of the first unmet need, in order."""
+    for need in needs:
+        verdict = _judge_need(need, observations)
+        if verdict is not PASS:
+            return verdict
+    return PASS
+
+
+def _judge_need(need: ArtifactNeed, observations: Observations) -> Verdict:
+    presence = False if _is_being_produced(need) else observations.presence(need)
+    if presence is None and observations.is_unreadable(need):
+        return _wait_for_need("waiting on", need)
+    if presence is None:
+        return Undecided(
+            facts=tuple(facts_for_needs([need], observations.paths)), interim=_wait_for_need("waiting on", need)
+        )
+    if presence:
+        return PASS
+    if any(producer.status not in TERMINAL for producer in need.producers):
+        return _wait_for_need("waiting on", need)
+    if not need.producers and need.missing_producer is MissingProducer.WAIT:
+        return _wait_for_need("awaiting producer for", need)
+    if not need.producers or any(producer.status in _SUCCEEDED for producer in need.producers):
+        return Block(detail=f"missing {need.artifact}")
+    return Block(detail=f"dependency failed for {need.artifact}")
 
 
 def _is_being_produced(need: ArtifactNeed) -> bool:
@@ -282,24 +325,7 @@ def _is_being_produced(need: ArtifactNeed) -> bool:
     return not need.artifact.definition.counts_while_producing and any(p.status in STARTED for p in need.producers)
 
 
-def _judge(need: ArtifactNeed, observations: Observations) -> Verdict:
-    presence = False if _is_being_produced(need) else observations.presence(need)
-    if presence is None and observations.is_unreadable(need):
-        return _wait("waiting on", need)
-    if presence is None:
-        return Undecided(facts=tuple(facts_for_needs([need], observations.paths)), interim=_wait("waiting on", need))
-    if presence:
-        return PASS
-    if any(producer.status not in TERMINAL for producer in need.producers):
-        return _wait("waiting on", need)
-    if not need.producers and need.missing_producer is MissingProducer.WAIT:
-        return _wait("awaiting producer for", need)
-    if not need.producers or any(producer.status in _SUCCEEDED for producer in need.producers):
-        return Block(detail=f"missing {need.artifact}")
-    return Block(detail=f"dependency failed for {need.artifact}")
-
-
-def _wait(prefix: str, need: ArtifactNeed) -> Wait:
+def _wait_for_need(prefix: str, need: ArtifactNeed) -> Wait:
     return Wait(
         status=Status.WAITING_ON_DEPS,
         kind=WaitKind.DEPENDENCIES,
@@ -319,33 +345,9 @@ def describe_awaited_event(artifact: Artifact) -> str:
             return "it exists"
 
 
-def judge_needs(needs: Sequence[ArtifactNeed], observations: Observations) -> Verdict:
-    """Return the verdict of the first unmet need, in order."""
-    for need in needs:
-        verdict = _judge(need, observations)
-        if verdict is not PASS:
-            return verdict
-    return PASS
-
-
-def sentinel_files(artifacts: Iterable[Artifact], paths: ArtifactPaths) -> list[FileExists]:
-    """Return the files of the merge sentinels among the artifacts."""
-    facts = (
-        fact_for_need(ArtifactNeed(artifact=artifact, scope=""), paths)
-        for artifact in artifacts
-        if artifact.type == MERGE_SENTINEL
-    )
-    return [fact for fact in facts if isinstance(fact, FileExists)]
-
-
-def facts_for_needs(needs: Sequence[ArtifactNeed], paths: ArtifactPaths) -> list[Fact]:
-    return [fact for need in needs if (fact := fact_for_need(need, paths)) is not None]
-
-
-_OID = re.compile(r"[0-9a-f]{4,64}")
-
-
 class PinnedHead(msgspec.Struct, frozen=True, kw_only=True):
+    """Branch, and the commit that it must be at."""
+
     branch: str
     oid: str
 
@@ -364,7 +366,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 def parse_pin(text: str) -> tuple[str, str | None]:
     """Parse `main` or `main@<oid>` into the branch and the optional commit."""
     branch, at, oid = text.rpartition("@") if "@" in text else (text, "", "")
-    if not is_branch_name(branch) or (at and not _OID.fullmatch(oid.lower())):
+    if not is_branch_name(branch) or (at and not _COMMIT_PREFIX.fullmatch(oid.lower())):
         raise InvalidInput(f"malformed pin: {text!r}; expected BRANCH, or BRANCH@OID with 4 to 64 hexadecimal digits")
     return branch, oid.lower() or None
 

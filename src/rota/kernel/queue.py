@@ -1,12 +1,12 @@
-"""Queue order: `priority DESC, position ASC, created_at ASC` (INV-004, DEC-005).
+"""Queue order, and unique keys: one active chain for each key.
 
-A moved job gets a position between two others. If there is no gap left, the positions of that priority are reassigned:
-its jobs keep their order with a full gap between them, and the last job ends up right before the next submitted job.
+The order is `priority DESC, position ASC, created_at ASC` (INV-004, DEC-005). A moved job gets a position between two
+others. If there is no gap left, the positions of that priority are reassigned: its jobs keep their order with a full
+gap between them, and the last job ends up right before the next submitted job.
 
-Unique keys: a chain holds its key exclusively from submit until it has ended, including its backoff.
-
-A submit with a held key returns the holder. A chain that continues after its end, by a retry or a rewind, must acquire
-its key again; if another chain holds the key, the retry or rewind is refused.
+A chain holds its unique key exclusively from submit until it has ended, including its backoff. A submit with a held key
+returns the holder. A chain that continues after its end, by a retry or a rewind, must acquire its key again; if another
+chain holds the key, the retry or rewind is refused.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ LAST_RANK = (2**62, 2**62, 2**62, 2**62)
 """Rank behind every job."""
 
 
+class UniqueKeyHolder(msgspec.Struct, frozen=True, kw_only=True):
+    """Holder of a unique key."""
+
+    job: JobId
+    chain: JobId
+
+
 def priority_bounds(precedence: int) -> tuple[Rank, Rank]:
     """Return a rank before and a rank behind all jobs of a priority."""
     (_, *first), (_, *last) = FIRST_RANK, LAST_RANK
@@ -72,19 +79,12 @@ def has_distinct_positions(positions: Sequence[int]) -> bool:
     return len(set(positions)) == len(positions)
 
 
-class KeyHolder(msgspec.Struct, frozen=True, kw_only=True):
-    """Holder of a unique key."""
-
-    job: JobId
-    chain: JobId
-
-
 def check_unique_key(key: str | None) -> None:
     if key is not None and not is_key(key):
         raise InvalidInput(f"not a usable unique key: {key!r}; use {KEY_RULE}").at_path(".unique")
 
 
-def collect_keys(requested: Sequence[str | None]) -> list[str]:
+def collect_unique_keys(requested: Sequence[str | None]) -> list[str]:
     """Return the keys that the jobs of one submit request; each key may occur only once."""
     positions: dict[str, int] = {}
     for n, key in enumerate(requested):
@@ -101,13 +101,15 @@ def collect_keys(requested: Sequence[str | None]) -> list[str]:
 
 def refuse_held_keys(
     jobs: Iterable[tuple[JobId, str | None]],
-    holders: Mapping[str, KeyHolder],
+    holders: Mapping[str, UniqueKeyHolder],
     chains: Collection[JobId],
     *,
     action: str,
 ) -> None:
-    """Raise `Conflict` if a chain that is to continue cannot have its key. `jobs` are the last jobs of these chains,
-    each with its key."""
+    """Raise `Conflict` if a chain that is to continue cannot have its unique key.
+
+    `jobs` are the last jobs of these chains, each with its key.
+    """
     jobs_by_key: dict[str, JobId] = {}
     for job, key in jobs:
         if key is None:

@@ -1,7 +1,4 @@
-"""Verdicts of a gate.
-
-Kinds of waiting.
-"""
+"""Verdicts of the gates, and the kinds of waiting."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Run `git` on one repository.
+"""Execution of `git` on one repository, and the log of read failures.
 
 The explicit git directory disables discovery, so that neither GIT_DIR in the environment nor the owner of the directory
 (`safe.directory`) matters. User and system settings are ignored, replacement objects are ignored, and nothing is
 fetched: a probe must not wait for a network or a password prompt.
-
-Log of read failures: once when a failure starts and once when it ends, not on every observation.
 """
 
 from __future__ import annotations
@@ -14,8 +12,10 @@ import os
 import subprocess
 from collections.abc import Sequence
 
-_TIMEOUT = 30.0
-_ENVIRONMENT = {
+log = logging.getLogger("rota.probe")
+
+_GIT_TIMEOUT = 30.0
+_GIT_VARIABLES = {
     "LC_ALL": "C",
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -25,6 +25,7 @@ _ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
 }
+_MAX_REPORTED_FAILURES = 1000
 
 
 class GitProbeError(Exception):
@@ -47,7 +48,7 @@ def run_git_with_error(
 
     For an unreadable object, the output of git can say that it is missing, and only stderr that it is corrupt.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _ENVIRONMENT
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _GIT_VARIABLES
     try:
         process = subprocess.run(
             ["git", f"--git-dir={directory}", *arguments],
@@ -55,13 +56,13 @@ def run_git_with_error(
             capture_output=True,
             cwd=cwd,
             env=environment,
-            timeout=_TIMEOUT,
+            timeout=_GIT_TIMEOUT,
             check=False,
         )
     except (OSError, ValueError) as error:
         raise GitProbeError(f"git cannot be run: {error}") from error
     except subprocess.TimeoutExpired as error:
-        raise GitProbeError(f"git {arguments[0]} took longer than {_TIMEOUT:.0f} s") from error
+        raise GitProbeError(f"git {arguments[0]} took longer than {_GIT_TIMEOUT:.0f} s") from error
     messages = process.stderr.decode("utf-8", "replace").strip().splitlines()
     if process.returncode != 0:
         raise GitCommandError(messages[-1] if messages else f"git {arguments[0]} exited with {process.returncode}")
@@ -76,19 +77,16 @@ def run_git_line(directory: str, arguments: Sequence[str], *, cwd: str = "/") ->
         return None
 
 
-log = logging.getLogger("rota.probe")
-
-_MAX_SUBJECTS = 1000
-
-
 class Failures:
+    """Log of read failures: once when a failure starts and once when it ends, not on every observation."""
+
     def __init__(self) -> None:
         self._reported: dict[str, str] = {}
 
     def report(self, subject: str, error: str) -> None:
         if self._reported.get(subject) == error:
             return
-        if len(self._reported) >= _MAX_SUBJECTS:  # logging again is better than growing without bound
+        if len(self._reported) >= _MAX_REPORTED_FAILURES:  # logging again is better than growing without bound
             self._reported.clear()
         self._reported[subject] = error
         log.warning("%s cannot be read: %s", subject, error)

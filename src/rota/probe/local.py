@@ -1,7 +1,4 @@
-"""Probe of this machine: git repositories and files behind one port.
-
-Existence of files on disk. One `stat` per file is cheap enough to check all awaited files every second.
-"""
+"""Probe of this machine: git repositories and files behind one port."""
 
 from __future__ import annotations
 
@@ -14,30 +11,7 @@ from rota.kernel.facts import UNREADABLE, Fact, FactValue, FileExists, ProbeFail
 from rota.probe.git import GitProbe
 from rota.probe.git_command import Failures
 
-_NOT_FOUND = frozenset({errno.ENOENT, errno.ENOTDIR})
-
-
-class FileProbe:
-    def __init__(self, failures: Failures) -> None:
-        self._failures = failures
-
-    def observe(self, facts: Iterable[FileExists]) -> dict[Fact, FactValue]:
-        return {fact: self._exists(fact.path) for fact in facts}
-
-    def _exists(self, path: str) -> bool | ProbeFailure:
-        try:
-            os.stat(path)  # noqa: PTH116 - Path.exists hides the error
-        except ValueError as error:  # a NUL, or a character outside the encoding of the file system
-            self._failures.report(f"file {path!r}", str(error))
-            return False
-        except OSError as error:
-            if error.errno not in _NOT_FOUND:
-                self._failures.report(f"file {path!r}", str(error.strerror))
-                return UNREADABLE
-            self._failures.clear(f"file {path!r}")
-            return False
-        self._failures.clear(f"file {path!r}")
-        return True
+_NOT_FOUND_ERRNOS = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 class LocalProbe:
@@ -71,3 +45,28 @@ class LocalProbe:
 
     def has_merge_in_progress(self, repository: str) -> bool:
         return self._git.has_merge_in_progress(repository)
+
+
+class FileProbe:
+    """Existence of files. One `stat` per file is cheap enough to check all awaited files every second."""
+
+    def __init__(self, failures: Failures) -> None:
+        self._failures = failures
+
+    def observe(self, facts: Iterable[FileExists]) -> dict[Fact, FactValue]:
+        return {fact: self._exists(fact.path) for fact in facts}
+
+    def _exists(self, path: str) -> bool | ProbeFailure:
+        try:
+            os.stat(path)  # noqa: PTH116 - Path.exists hides the error
+        except ValueError as error:  # a NUL, or a character outside the encoding of the file system
+            self._failures.report(f"file {path!r}", str(error))
+            return False
+        except OSError as error:
+            if error.errno not in _NOT_FOUND_ERRNOS:
+                self._failures.report(f"file {path!r}", str(error.strerror))
+                return UNREADABLE
+            self._failures.clear(f"file {path!r}")
+            return False
+        self._failures.clear(f"file {path!r}")
+        return True

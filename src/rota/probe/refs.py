@@ -9,9 +9,8 @@ sees a value that the ref really had:
     git branch -D     packed-refs renamed into place ── loose file removed
     reader                       loose file? ── no ── packed-refs
 
-For any other storage (`reftable`), `git` lists the branches, again whenever the list of tables has changed.
-
-File that is read again only after a change.
+`packed-refs` is read again only after a change (`CachedFile`). For any other storage (`reftable`), `git` lists the
+branches, again whenever the list of tables has changed.
 """
 
 from __future__ import annotations
@@ -28,47 +27,11 @@ from rota.probe.git_command import Failures, run_git
 
 T = TypeVar("T")
 
-_MIN_STABLE_AGE = 2_000_000_000
-"""Nanoseconds after which a replacement of the file always has other timestamps. No file system has coarser ones."""
-
-
-class CachedFile(Generic[T]):
-    """Parsed content of a file, or of an empty file if it does not exist.
-
-    The file must be replaced by a rename and never written in place, as git does, so that a read is always complete.
-    """
-
-    def __init__(self, path: str, parse: Callable[[bytes], T]) -> None:
-        self._path = Path(path)
-        self._parse = parse
-        self._stamp: tuple[int, ...] | None = None
-        self._value = parse(b"")
-
-    def read(self) -> T:
-        try:
-            if self._stamp is None or _stamp(self._path.stat()) != self._stamp:
-                self._read()
-        except (FileNotFoundError, NotADirectoryError):
-            self._stamp = None
-            self._value = self._parse(b"")
-        return self._value
-
-    def _read(self) -> None:
-        self._stamp = None
-        with self._path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            self._value = self._parse(file.read())
-        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _MIN_STABLE_AGE:
-            self._stamp = _stamp(status)
-
-
-def _stamp(file_status: os.stat_result) -> tuple[int, ...]:
-    return file_status.st_dev, file_status.st_ino, file_status.st_size, file_status.st_mtime_ns, file_status.st_ctime_ns
-
-
 HEADS = "refs/heads/"
 
 _MAX_SYMBOLIC_DEPTH = 5
+_MIN_STABLE_AGE = 2_000_000_000
+"""Nanoseconds after which a replacement of the file always has other timestamps. No file system has coarser ones."""
 _OID = re.compile(r"([0-9a-fA-F]{40}(?:[0-9a-fA-F]{24})?)(?:\s|\Z)")
 _PACKED_HEAD = re.compile(rb"^([0-9a-f]{40,64}) refs/heads/(.+)$", re.MULTILINE)
 _PACKED_LINES = re.compile(rb"(?:#[^\n]*\n|\^[0-9a-f]{40,64}\n|[0-9a-f]{40,64} [^\n]+\n)*")
@@ -78,50 +41,6 @@ _INVALID_REF_NAME = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock
 
 class BrokenRef(Exception):
     """The ref exists, but its content is invalid."""
-
-
-def is_ref_name(name: str) -> bool:
-    """Return whether git accepts the name. The rule also keeps the path inside the repository."""
-    if not name or _INVALID_REF_NAME.search(name):
-        return False
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def read_loose_ref(path: str) -> str:
-    """Return the content of a ref file. A symbolic link into refs/ is an old form of a symbolic ref."""
-    try:
-        target = os.readlink(path)  # noqa: PTH115 - a Path would cost more than the call itself
-    except FileNotFoundError:
-        raise
-    except OSError:
-        target = ""
-    if target.startswith("refs/"):
-        return f"ref: {target}"
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return os.fsdecode(os.read(descriptor, 4096))
-    finally:
-        os.close(descriptor)
-
-
-def symbolic_target(content: str) -> str | None:
-    """Return the target of a symbolic ref, or None for another ref."""
-    return content[4:].strip() if content.startswith("ref:") else None
-
-
-def _check_packed(data: bytes) -> None:
-    """Refuse a damaged file: a truncated last line would be read as a branch with a shortened name."""
-    if data and (not data.endswith(b"\n") or _PACKED_LINES.fullmatch(data) is None):
-        raise ValueError("packed-refs is damaged")
-
-
-def _parse_packed(data: bytes) -> dict[str, str]:
-    _check_packed(data)
-    return {os.fsdecode(name): oid.decode() for oid, name in _PACKED_HEAD.findall(data)}
 
 
 class RefReader:
@@ -215,3 +134,81 @@ class RefReader:
             self._branches = _parse_packed(output)
             self._branches_version = version
         return self._branches
+
+
+def is_ref_name(name: str) -> bool:
+    """Return whether git accepts the name. The rule also keeps the path inside the repository."""
+    if not name or _INVALID_REF_NAME.search(name):
+        return False
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_loose_ref(path: str) -> str:
+    """Return the content of a ref file. A symbolic link into refs/ is an old form of a symbolic ref."""
+    try:
+        target = os.readlink(path)  # noqa: PTH115 - a Path would cost more than the call itself
+    except FileNotFoundError:
+        raise
+    except OSError:
+        target = ""
+    if target.startswith("refs/"):
+        return f"ref: {target}"
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.fsdecode(os.read(descriptor, 4096))
+    finally:
+        os.close(descriptor)
+
+
+def symbolic_target(content: str) -> str | None:
+    """Return the target of a symbolic ref, or None for another ref."""
+    return content[4:].strip() if content.startswith("ref:") else None
+
+
+def _check_packed(data: bytes) -> None:
+    """Refuse a damaged file: a truncated last line would be read as a branch with a shortened name."""
+    if data and (not data.endswith(b"\n") or _PACKED_LINES.fullmatch(data) is None):
+        raise ValueError("packed-refs is damaged")
+
+
+def _parse_packed(data: bytes) -> dict[str, str]:
+    _check_packed(data)
+    return {os.fsdecode(name): oid.decode() for oid, name in _PACKED_HEAD.findall(data)}
+
+
+class CachedFile(Generic[T]):
+    """Parsed content of a file, or of an empty file if it does not exist.
+
+    The file must be replaced by a rename and never written in place, as git does, so that a read is always complete.
+    """
+
+    def __init__(self, path: str, parse: Callable[[bytes], T]) -> None:
+        self._path = Path(path)
+        self._parse = parse
+        self._stamp: tuple[int, ...] | None = None
+        self._value = parse(b"")
+
+    def read(self) -> T:
+        try:
+            if self._stamp is None or _stamp(self._path.stat()) != self._stamp:
+                self._read()
+        except (FileNotFoundError, NotADirectoryError):
+            self._stamp = None
+            self._value = self._parse(b"")
+        return self._value
+
+    def _read(self) -> None:
+        self._stamp = None
+        with self._path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            self._value = self._parse(file.read())
+        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _MIN_STABLE_AGE:
+            self._stamp = _stamp(status)
+
+
+def _stamp(file_status: os.stat_result) -> tuple[int, ...]:
+    return file_status.st_dev, file_status.st_ino, file_status.st_size, file_status.st_mtime_ns, file_status.st_ctime_ns

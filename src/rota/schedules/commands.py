@@ -31,7 +31,7 @@ from rota.errors import (
 from rota.ids import ScheduleId, parse_schedule_id
 from rota.jobs.preflight import parse_inputs
 from rota.jobs.submission import JobOrigin, Submission, check_fields, check_limits
-from rota.kernel.job import VARIABLE_NAMES, Spec
+from rota.kernel.job import TRACE_VARIABLES, Spec
 from rota.kernel.queue import check_unique_key
 from rota.naming import NAME_RULE, is_name
 from rota.schedules.cron import Cron, parse_cron, parse_zone
@@ -86,7 +86,7 @@ def encode_job(tx: Transaction, job: Submission) -> tuple[str, int | None]:
     environment = None
     if not job.inherit_env:
         variables = {
-            name: value for name, value in job.env.items() if name not in VARIABLE_NAMES or name in job.explicit_env
+            name: value for name, value in job.env.items() if name not in TRACE_VARIABLES or name in job.explicit_env
         }
         environment = tx.jobs.environment_id(variables)
         job = msgspec.structs.replace(job, env={})

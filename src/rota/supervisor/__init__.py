@@ -1,14 +1,16 @@
 """Supervisor: the small process that owns running children and outlives the scheduler.
 
     scheduler ── unix socket, JSON lines ──► server ─► child_manager ─► spawn    threads that start children
-        ▲                                                │ ├──► time_limits      timeout, idle_timeout
-        │                                                │ └──► tree_terminator  TERM, KILL, verify
-        └── started · failed_to_start · exited ◄─────────┤          └──► tree ─► process (/proc, pidfd), cgroup
-                                                         └─► journal             written before it is reported
-    at start:  journal ─► journal_replay ─► takeover ─► child_manager            runs of a lost predecessor
+        ▲                     (protocol)                 │ ├──► run      its phases; TimeLimits: timeout, idle_timeout
+        │                                                │ ├──► tree     TreeTerminator: TERM, KILL, verify
+        │                                                │ │     └──► ProcessTree ─► process (/proc, pidfd), cgroup
+        │                                                │ └──► prefetch            the next run without a round trip
+        └── started · failed_to_start · exited ◄─────────┴────► journal             written before it is reported
+    at start:  journal ─► JournalReplay ─► takeover ─► child_manager                runs of a lost predecessor
 
 This package changes rarely, because a new version takes effect only after the old supervisor has nothing left to do. It
-uses only inexpensive parts of the standard library (about 13 MiB) and never imports the rest of Rota.
+uses only inexpensive parts of the standard library (about 13 MiB). Of the rest of Rota it imports only `job_files` and
+the version.
 
 Guarantees:
 

@@ -1,5 +1,6 @@
-"""Journal of the facts that a successor must know. Each line is appended to `supervisor.journal` before it takes
-effect.
+"""Journal of the facts that a successor must know, and its replay.
+
+Each line is appended to `supervisor.journal` before it takes effect:
 
     generation  {generation}               newest scheduler seen
     starting    {run, boot, …}             before the child is created
@@ -14,8 +15,6 @@ There is no fsync: after the death of the machine no process can be adopted anyw
 line (it is truncated); a predecessor killed inside a write leaves one, which is truncated at the next start. When the
 disk is full, a start is refused, since its child could not be found again; other lines stay in memory, in order, and
 are written as soon as there is space.
-
-Reconstruction of the unacknowledged runs from the lines of the journal. Pure.
 """
 
 # ruff: noqa: PTH104, PTH108
@@ -34,7 +33,6 @@ from rota.supervisor.spawn import RunLaunch, RunStep
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
 
 MAX_JOURNAL_BYTES = 1 << 20
 
@@ -148,6 +146,8 @@ class Journal:
 
 
 class JournalReplay:
+    """Reconstruction of the unacknowledged runs from the lines of a journal. It does no I/O."""
+
     def __init__(self) -> None:
         self.runs: dict[int, SupervisedRun] = {}
         self.generation = 0

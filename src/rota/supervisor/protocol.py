@@ -24,10 +24,8 @@
 Either side may be newer: after an upgrade the new scheduler meets the old supervisor, which still has children. So a
 hello names the newest and the oldest version that its sender accepts, and both sides use the highest common one.
 
-Validation of the fields of messages and journal lines.
-
-An invalid field is refused before anything is done: a half-executed order is worse than none, and an invalid journal
-line says nothing about its run.
+The fields of messages and journal lines are validated before anything is done: a half-executed order is worse than
+none, and an invalid journal line says nothing about its run.
 """
 
 from __future__ import annotations
@@ -38,6 +36,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    Fields = dict[str, Any]
 
 PROTOCOL = 6
 ACCEPTED_PROTOCOLS = range(PROTOCOL, PROTOCOL + 1)
@@ -57,6 +56,15 @@ RUN_VARIABLE = "ROTA_RUN"
 """Set in the environment of every child: identifies the processes of its tree."""
 
 DUPLICATE_RUN = "this run is already known and was not started again"
+END_REASONS = (None, "stop", "timeout", "idle_timeout")
+"""Reasons for which the supervisor ends a run."""
+PARSE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
+"""Exceptions that reading untrusted input can raise."""
+
+_MAX_INTEGER = (1 << 63) - 1
+_MAX_PID = (1 << 31) - 1
+_MAX_SECONDS = 1e11
+"""Maximum seconds, about three thousand years: a larger value overflows the clocks."""
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -84,10 +92,6 @@ def encode_refusal(error: str, message: dict[str, Any]) -> bytes:
     )
 
 
-def run_tag(run: int) -> str:
-    return f"run-{run}"
-
-
 def parse_message(text: bytes) -> dict[str, Any]:
     """Decode one message. Raises ValueError for anything else."""
     message = json.loads(text)
@@ -100,6 +104,10 @@ def negotiate_version(max_version: int, min_version: int) -> int | None:
     """Return the version to use with a peer that accepts `min_version` to `max_version`; None without a common one."""
     highest = min(max_version, PROTOCOL)
     return highest if highest in ACCEPTED_PROTOCOLS and highest >= min_version else None
+
+
+def run_tag(run: int) -> str:
+    return f"run-{run}"
 
 
 def replace_invalid_utf8(text: str) -> str:
@@ -128,26 +136,18 @@ class LineReader:
         return lines
 
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    Fields = dict[str, Any]
-
-PARSE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
-"""Exceptions that reading untrusted input can raise."""
-END_REASONS = (None, "stop", "timeout", "idle_timeout")
-"""Reasons for which the supervisor ends a run."""
-_MAX_INTEGER = (1 << 63) - 1
-_MAX_PID = (1 << 31) - 1
-_MAX_SECONDS = 1e11
-"""Maximum seconds, about three thousand years: a larger value overflows the clocks."""
-
-
 def read_integer(fields: Fields, name: str, max_value: int = _MAX_INTEGER) -> int:
     value = fields[name]
     if type(value) is not int or not 0 <= value <= max_value:
         raise ValueError(f"{name} is {value!r:.100}; it must be an integer from 0 to {max_value}")
     return value
+
+
+def read_integers(fields: Fields, name: str) -> list[int]:
+    value: list[int] = fields[name]
+    if not isinstance(value, list):
+        raise ValueError(f"{name} must be a list")
+    return [read_integer({name: number}, name) for number in value]
 
 
 def read_pid(fields: Fields) -> int:
@@ -187,6 +187,16 @@ def read_variables(fields: Fields, name: str) -> dict[str, str]:
     return value
 
 
+def read_starts(order: Fields) -> list[Fields]:
+    """Read the start orders of a prefetch order. Each is validated like a single one."""
+    value: list[Fields] = order["starts"]
+    if not isinstance(value, list):
+        raise ValueError("starts must be a list")
+    for start in value:
+        check_start(start)
+    return value
+
+
 def check_start(order: Fields) -> None:
     """Validate a start order, except for conditions that only its child detects, such as a missing program."""
     read_integer(order, "run")
@@ -204,23 +214,6 @@ def check_start(order: Fields) -> None:
         read_integer(order, "superseded_run")
     if order.get("workspace") is not None:
         read_seconds(order["workspace"], "limit")
-
-
-def read_integers(fields: Fields, name: str) -> list[int]:
-    value: list[int] = fields[name]
-    if not isinstance(value, list):
-        raise ValueError(f"{name} must be a list")
-    return [read_integer({name: number}, name) for number in value]
-
-
-def read_starts(order: Fields) -> list[Fields]:
-    """Read the start orders of a prefetch order. Each is validated like a single one."""
-    value: list[Fields] = order["starts"]
-    if not isinstance(value, list):
-        raise ValueError("starts must be a list")
-    for start in value:
-        check_start(start)
-    return value
 
 
 def check_end(end: Fields) -> None:

@@ -1,4 +1,4 @@
-"""State of one run in the supervisor, in memory and as lines of the journal.
+"""State of one run in the supervisor, in memory and as lines of the journal, and the enforcement of its time limits.
 
 The phases of a run:
 
@@ -7,11 +7,10 @@ The phases of a run:
         │           └── next ────┘          │        steps: set up the workspace, `skip_if`, main, finish the workspace
         └───────── failed to start ─────────┘
 
-Enforcement of `timeout` and `idle_timeout` in the supervisor, so that they hold while no scheduler is connected.
-
-A run is idle while none of its log files grows. The files are checked when the run could have been idle for long
-enough, not earlier. If one has grown, its modification time tells from when to count, so an idle run is detected within
-its `idle_timeout` and not within twice that.
+The supervisor enforces `timeout` and `idle_timeout`, so that they hold while no scheduler is connected. A run is idle
+while none of its log files grows. The files are checked when the run could have been idle for long enough, not earlier.
+If one has grown, its modification time tells from when to count, so an idle run is detected within its `idle_timeout`
+and not within twice that.
 """
 
 from __future__ import annotations
@@ -187,6 +186,8 @@ class SupervisedRun:
 
 
 class TimeLimits:
+    """Timers for the `timeout` and `idle_timeout` of runs."""
+
     def __init__(self, loop: EventLoop, on_expired: Callable[[SupervisedRun, str], None]) -> None:
         self._loop = loop
         self._on_expired = on_expired

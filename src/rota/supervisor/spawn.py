@@ -1,4 +1,4 @@
-"""Threads that create children.
+"""Creation of the processes of a run, one for each of its steps, by threads.
 
     loop thread ── launch ──► queue ──► spawner threads: directory, log files, vfork + exec
          ▲                                    │
@@ -9,12 +9,9 @@ the leader distinguishes main processes from strays (see `process`). An exec tha
 delays no exit, stop or timeout, and delays other starts only when all threads hang. And a thread that creates a child
 waits until its program is loaded: a second thread uses the machine meanwhile.
 
-`posix_spawn` of the C library.
-
-It returns when the child has completed its exec: most of a millisecond on a busy machine, and forever on a dead mount.
-Python's own `os.posix_spawn` blocks every other thread of the process meanwhile; a call through ctypes does not.
-
-Steps of one run: its processes in order. Most runs have only the main one.
+Children are created by `posix_spawn` of the C library. It returns when the child has completed its exec: most of a
+millisecond on a busy machine, and forever on a dead mount. Python's own `os.posix_spawn` blocks every other thread of
+the process meanwhile; a call through ctypes does not.
 """
 
 # ruff: noqa: PTH110, PTH113, PTH118, PTH120
@@ -42,70 +39,29 @@ from rota.supervisor.protocol import HOME_VARIABLE, RUN_VARIABLE, replace_invali
 from rota.supervisor.workspace import RunWorkspace
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
+    SpawnChild = Callable[[list[str], str, dict[str, str], tuple[int, int, int]], int]
 
+_THREAD_COUNT = 2
+_MACHINE_ERRNOS = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+)
+_CLONE_FS = 0x200
+_SETSIGDEF, _SETSIGMASK, _SETSID = 0x04, 0x08, 0x80
 _STRUCT_BYTES = 1024
 """Buffer size for an opaque struct of the C library: the largest has 336 bytes."""
-_SETSIGDEF, _SETSIGMASK, _SETSID = 0x04, 0x08, 0x80
 _PYTHON_IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores and children must not."""
 
 _libc = ctypes.CDLL(None)
 
 
-def _make_attributes() -> ctypes.Array[ctypes.c_char]:
-    """Return spawn attributes: a new session, no signal blocked, none ignored because of Python."""
-    attributes, signals = ctypes.create_string_buffer(_STRUCT_BYTES), ctypes.create_string_buffer(_STRUCT_BYTES)
-    _raise_errno(_libc.posix_spawnattr_init(attributes))
-    _libc.sigemptyset(signals)
-    _raise_errno(_libc.posix_spawnattr_setsigmask(attributes, signals))
-    for number in _PYTHON_IGNORED_SIGNALS:
-        _libc.sigaddset(signals, int(number))
-    _raise_errno(_libc.posix_spawnattr_setsigdefault(attributes, signals))
-    _raise_errno(_libc.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSIGDEF | _SETSIGMASK | _SETSID)))
-    return attributes
-
-
-def _raise_errno(error_number: int) -> None:
-    if error_number:
-        raise OSError(error_number, os.strerror(error_number))
-
-
-_ATTRIBUTES = _make_attributes()
-
-
-def posix_spawn(path: str, argv: Sequence[str], variables: dict[str, str], streams: Sequence[int]) -> int:
-    """Start a child in its own session, in the calling thread's directory, with these descriptors as 0, 1 and 2. Return
-    its pid."""
-    if any(not name or "=" in name for name in variables):
-        raise ValueError("illegal environment variable name")
-    program, words = _encode_argument(path), _encode_arguments(argv)
-    environment = _encode_arguments(f"{name}={value}" for name, value in variables.items())
-    pid = ctypes.c_int()
-    actions = ctypes.create_string_buffer(_STRUCT_BYTES)
-    _raise_errno(_libc.posix_spawn_file_actions_init(actions))
-    try:
-        for number, fd in enumerate(streams):
-            _raise_errno(_libc.posix_spawn_file_actions_adddup2(actions, fd, number))
-        _raise_errno(_libc.posix_spawn(ctypes.byref(pid), program, actions, _ATTRIBUTES, words, environment))
-    finally:
-        _libc.posix_spawn_file_actions_destroy(actions)
-    return pid.value
-
-
-def _encode_argument(argument: str) -> bytes:
-    text = os.fsencode(argument)
-    if b"\0" in text:
-        raise ValueError("embedded null byte")
-    return text
-
-
-def _encode_arguments(arguments: Iterable[str]) -> ctypes.Array[ctypes.c_char_p]:
-    texts = [*map(_encode_argument, arguments), None]
-    return (ctypes.c_char_p * len(texts))(*texts)
-
-
 class RunStep(enum.Enum):
+    """Process of a run. They follow each other in this order; most runs have only the main one."""
+
     SET_UP = "set up the workspace, if the run has one"
     CHECK = "run `skip_if`, if the run has one"
     MAIN = "run the command"
@@ -120,25 +76,6 @@ class RunStep(enum.Enum):
     @property
     def is_before_main(self) -> bool:
         return self is RunStep.SET_UP or self is RunStep.CHECK
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    SpawnChild = Callable[[list[str], str, dict[str, str], tuple[int, int, int]], int]
-
-_MACHINE_ERRNOS = frozenset(
-    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
-)
-
-
-_CLONE_FS = 0x200
-_THREAD_COUNT = 2
-
-
-class UnusableHome(Exception):
-    """Error raised when a directory of the home that every start needs is unusable."""
 
 
 class RunLaunch:
@@ -218,7 +155,13 @@ class SpawnResult:
         """Whether the machine is at fault, and not the job."""
 
 
+class UnusableHome(Exception):
+    """Error raised when a directory of the home that every start needs is unusable."""
+
+
 class Spawner:
+    """Threads that create children, used by the loop thread."""
+
     def __init__(self, home: str, cgroups: Cgroups) -> None:
         self._home = home
         self.cgroups = cgroups
@@ -407,3 +350,55 @@ def _describe_directory_error(error: OSError, cwd: str) -> str:
     if error.errno == errno.ENOENT:
         return f"working directory does not exist: {cwd}"
     return f"working directory cannot be used: {error.strerror}: {cwd}"
+
+
+def posix_spawn(path: str, argv: Sequence[str], variables: dict[str, str], streams: Sequence[int]) -> int:
+    """Start a child in its own session, in the calling thread's directory, with these descriptors as 0, 1 and 2. Return
+    its pid."""
+    if any(not name or "=" in name for name in variables):
+        raise ValueError("illegal environment variable name")
+    program, words = _encode_argument(path), _encode_arguments(argv)
+    environment = _encode_arguments(f"{name}={value}" for name, value in variables.items())
+    pid = ctypes.c_int()
+    actions = ctypes.create_string_buffer(_STRUCT_BYTES)
+    _raise_errno(_libc.posix_spawn_file_actions_init(actions))
+    try:
+        for number, fd in enumerate(streams):
+            _raise_errno(_libc.posix_spawn_file_actions_adddup2(actions, fd, number))
+        _raise_errno(_libc.posix_spawn(ctypes.byref(pid), program, actions, _ATTRIBUTES, words, environment))
+    finally:
+        _libc.posix_spawn_file_actions_destroy(actions)
+    return pid.value
+
+
+def _encode_argument(argument: str) -> bytes:
+    text = os.fsencode(argument)
+    if b"\0" in text:
+        raise ValueError("embedded null byte")
+    return text
+
+
+def _encode_arguments(arguments: Iterable[str]) -> ctypes.Array[ctypes.c_char_p]:
+    texts = [*map(_encode_argument, arguments), None]
+    return (ctypes.c_char_p * len(texts))(*texts)
+
+
+def _make_attributes() -> ctypes.Array[ctypes.c_char]:
+    """Return spawn attributes: a new session, no signal blocked, none ignored because of Python."""
+    attributes, signals = ctypes.create_string_buffer(_STRUCT_BYTES), ctypes.create_string_buffer(_STRUCT_BYTES)
+    _raise_errno(_libc.posix_spawnattr_init(attributes))
+    _libc.sigemptyset(signals)
+    _raise_errno(_libc.posix_spawnattr_setsigmask(attributes, signals))
+    for number in _PYTHON_IGNORED_SIGNALS:
+        _libc.sigaddset(signals, int(number))
+    _raise_errno(_libc.posix_spawnattr_setsigdefault(attributes, signals))
+    _raise_errno(_libc.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSIGDEF | _SETSIGMASK | _SETSID)))
+    return attributes
+
+
+def _raise_errno(error_number: int) -> None:
+    if error_number:
+        raise OSError(error_number, os.strerror(error_number))
+
+
+_ATTRIBUTES = _make_attributes()

@@ -1,4 +1,4 @@
-"""Assignment of processes to runs.
+"""Process tree of a run: the assignment of processes to runs, and the termination of a tree.
 
     supervisor ─┬─ main of run-7 (session 100) ─┬─ worker                  session 100      run-7
                 │                               └─ setsid tool             parent is run-7  run-7
@@ -15,11 +15,11 @@ started, of this home or another, belongs to no run, and neither do its descenda
 The number of a session is not reused while it has a member. So if a process with the main process's pid but another
 start time exists, no old member exists, and the number means nothing anymore.
 
-Termination of a run's process tree: TERM, then KILL, until no process is left.
+A tree is terminated by TERM, then KILL, until no process is left:
 
     stop, timeout ─► terminate ─► TERM to the whole tree ─► main process ends ─┐
                         └─ kill_after expires ─► KILL to the whole tree ───────┤
-    the main process ends by itself ───────────────────────────────────────────┴─► clear
+    the main process ends by itself ───────────────────────────────────────────┴─► clear_tree
                                                                                      │
        nothing left ◄── scan ◄── last one gone (pidfd) ◄── TERM, KILL when due ◄─────┘
 
@@ -43,11 +43,17 @@ from rota.supervisor.process import Process
 from rota.supervisor.protocol import HOME_VARIABLE, RUN_VARIABLE, run_tag
 from rota.supervisor.run import RunPhase, SupervisedRun
 
+_KILL_RETRY_INTERVAL = 1.0
+RECHECK_INTERVAL = 0.02
+MAX_UNCERTAIN_SCANS = 50
+"""A program that hangs in its exec, for example on a dead mount, must not delay the end of every other run forever."""
 _RUN_VARIABLE_PREFIX = os.fsencode(f"{RUN_VARIABLE}={run_tag(0)}"[:-1])
 _HOME_VARIABLE_PREFIX = os.fsencode(f"{HOME_VARIABLE}=")
 
 
 class ProcessTree:
+    """Assignment of the processes of the machine to the live runs."""
+
     def __init__(self, runs: dict[int, SupervisedRun], home: str) -> None:
         self._runs = runs
         self._home_variable = os.fsencode(f"{HOME_VARIABLE}={home}")
@@ -196,13 +202,9 @@ def _descendants(root: int, processes: Iterable[Process]) -> list[int]:
     return descendants
 
 
-KILL_RETRY_INTERVAL = 1.0
-RECHECK_INTERVAL = 0.02
-MAX_UNCERTAIN_SCANS = 50
-"""A program that hangs in its exec, for example on a dead mount, must not delay the end of every other run forever."""
-
-
 class TreeTerminator:
+    """Termination of the trees of runs, by signals and pidfds."""
+
     def __init__(self, loop: EventLoop, tree: ProcessTree, on_cleared: Callable[[SupervisedRun], None]) -> None:
         self._loop = loop
         self._tree = tree
@@ -303,7 +305,7 @@ class TreeTerminator:
         return run.kill_at is not None and time.monotonic() >= run.kill_at
 
     def _kill(self, run: SupervisedRun) -> None:
-        run.kill_timer = self._loop.call_at(time.monotonic() + KILL_RETRY_INTERVAL, lambda: self._kill(run))
+        run.kill_timer = self._loop.call_at(time.monotonic() + _KILL_RETRY_INTERVAL, lambda: self._kill(run))
         if run.phase is RunPhase.RUNNING:
             self._signal_tree(run, signal.SIGKILL)
         else:

@@ -1,10 +1,12 @@
 """Workspace of a job: its own git worktree, and the patches at its start and end.
 
+    submit     ── preparation ──► the repository, the base commit, and input.patch, before the submit is stored
     supervisor ── python -m rota.worktrees begin ──► input.patch, worktree, snapshot of the tree
                ── the job's own processes
                ── python -m rota.worktrees end ────► command.patch, and the worktree removed if that is safe
+    later      ── record.remove_kept_worktree ─────► a kept worktree removed, once that is safe
 
 git can be slow, blocks on dead mounts, and runs programs that a repository's configuration names. So it runs in
 children of the supervisor, never in the engine; threads of the scheduler that need it (submit, rewind, gc) use a
-deadline. Only the standard library is used, as in the supervisor.
+deadline. `begin` and `end` import only the standard library and `job_files`, as the supervisor does.
 """

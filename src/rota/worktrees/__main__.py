@@ -17,7 +17,7 @@ from rota.job_files import unusable_reason
 from rota.worktrees import record
 from rota.worktrees.git import Git, GitError
 from rota.worktrees.patches import INPUT_PATCH, ScratchDirectory, copy_input, snapshot, write_patch
-from rota.worktrees.record import WorkspaceOrder, read_order
+from rota.worktrees.record import WorkspaceOrder, parse_order
 from rota.worktrees.worktree import Worktree, discard_worktree, make_worktree, remove_if_safe
 
 _DISK_FULL_MESSAGE = os.strerror(errno.ENOSPC)
@@ -30,16 +30,16 @@ def main() -> int:
     verb, order = sys.argv[1], json.loads(sys.argv[2])
     try:
         if verb == "begin":
-            begin(read_order(order))
+            begin(parse_order(order))
         else:
             end(
-                read_order(order),
+                parse_order(order),
                 order["state"],
                 has_run=order["has_run"],
                 may_have_finished=order.get("may_have_finished", False),
             )
     except (GitError, OSError) as error:
-        reason = None if verb == "end" else _unusable_reason(read_order(order))
+        reason = None if verb == "end" else _unusable_reason(parse_order(order))
         print(reason or error, file=sys.stderr)
         return _MACHINE_FAILURE if reason or _DISK_FULL_MESSAGE in str(error) else 1
     return 0

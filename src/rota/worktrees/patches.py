@@ -1,16 +1,13 @@
-"""Snapshots of a working tree as tree objects, and the differences between them.
+"""Patches: differences between snapshots of a working tree, and the input of a job.
 
-A snapshot uses a copy of the index, and its objects go to a separate directory: the index, refs and objects of the
-repository are not changed, and a `git gc` there cannot delete the snapshot.
+A snapshot is a tree object of all files. It uses a copy of the index, and its objects go to a separate directory: the
+index, refs and objects of the repository are not changed, and a `git gc` there cannot delete the snapshot.
 
-`input.patch`: the user's uncommitted changes at submit.
-
-It is captured once, before the submit is stored, into the home's `patches/` under its digest. So an accepted submit has
-it on disk regardless of crashes, and the jobs of a batch or a chain share it. A starting job gets its own copy, which
-it may modify.
+`input.patch` has the user's uncommitted changes at submit. It is captured once, before the submit is stored, into the
+home's `patches/` under its digest. So an accepted submit has it on disk regardless of crashes, and the jobs of a batch
+or a chain share it. A starting job gets its own copy, which it may modify.
 """
 
-# ruff: noqa: PTH103, PTH105, PTH108
 # ruff: noqa: PTH103, PTH105, PTH108, PTH123
 
 from __future__ import annotations
@@ -22,6 +19,9 @@ import shutil
 import tempfile
 
 from rota.worktrees.git import Git, GitError
+
+INPUT_PATCH = "input.patch"
+PATCHES_DIRECTORY = "patches"
 
 _DIFF_COMMAND = (
     "diff-tree",
@@ -37,9 +37,7 @@ _DIFF_COMMAND = (
     "--dst-prefix=b/",
     "-U3",
 )
-
-
-_MAX_ATTEMPTS = 20
+_MAX_ADD_ATTEMPTS = 20
 
 
 class ScratchDirectory:
@@ -78,15 +76,6 @@ def snapshot(git: Git, scratch: ScratchDirectory, home: str) -> str:
     return scratch_git("write-tree")
 
 
-def _add_all(git: Git, *exclusions: str) -> None:
-    """Add all files. Unreadable files and repositories without a commit are skipped. git aborts if a file vanishes
-    meanwhile, so it is retried."""
-    for _ in range(_MAX_ATTEMPTS):
-        if git.succeeds_partially("add", "--all", "--ignore-errors", "--", ".", *exclusions):
-            return
-    git("add", "--all", "--ignore-errors", "--", ".", *exclusions)
-
-
 def head_commit(git: Git) -> str:
     """Return the checked-out commit; the empty tree before the first commit."""
     return git.try_run("rev-parse", "--verify", "--quiet", "HEAD^{commit}") or git(
@@ -112,6 +101,15 @@ def write_patch(
             os.unlink(temporary)
 
 
+def _add_all(git: Git, *exclusions: str) -> None:
+    """Add all files. Unreadable files and repositories without a commit are skipped. git aborts if a file vanishes
+    meanwhile, so it is retried."""
+    for _ in range(_MAX_ADD_ATTEMPTS):
+        if git.succeeds_partially("add", "--all", "--ignore-errors", "--", ".", *exclusions):
+            return
+    git("add", "--all", "--ignore-errors", "--", ".", *exclusions)
+
+
 def _exclude_home(home: str, top: str) -> list[str]:
     home, top = os.path.realpath(home), os.path.realpath(top)
     return [f":(exclude,literal){os.path.relpath(home, top)}"] if home.startswith(f"{top}/") else []
@@ -125,10 +123,6 @@ def _quote_path(path: str) -> str:
     return f'"{escaped}"'
 
 
-INPUT_PATCH = "input.patch"
-PATCHES_DIRECTORY = "patches"
-
-
 def capture_input(git: Git, home: str, *, max_bytes: int) -> str:
     """Store the difference between the working tree and its head, and return its digest. `git` is at the top."""
     folder = f"{home}/{PATCHES_DIRECTORY}"
@@ -139,7 +133,7 @@ def capture_input(git: Git, home: str, *, max_bytes: int) -> str:
         now = snapshot(git, scratch, home)
         if not write_patch(git, scratch, patch, head_commit(git), now, max_bytes=max_bytes):
             os.close(os.open(patch, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        return _store_patch(patch, folder)
+        return _store_input(patch, folder)
     finally:
         scratch.remove()
 
@@ -168,7 +162,7 @@ def copy_input(source: str, directory: str) -> None:
             os.unlink(temporary)
 
 
-def _store_patch(temporary: str, folder: str) -> str:
+def _store_input(temporary: str, folder: str) -> str:
     with open(temporary, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())

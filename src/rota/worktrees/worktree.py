@@ -1,11 +1,11 @@
-"""A job's own worktree and branch: creation, and removal if nothing can be lost.
+"""Worktree and branch of a job: creation, and removal if nothing can be lost.
 
 Safe to remove means: nothing is uncommitted, including untracked files that are not ignored, and no commit is reachable
-only from the job's own branch. The same holds for its submodules (see `submodule`). Uncommitted changes that the user
-submitted with the job (`--with-diff`) do not count as long as they are unchanged: they are the job's input. In doubt,
-for example if git fails, the worktree is kept.
+only from the job's own branch. The same holds for its submodules. Uncommitted changes that the user submitted with the
+job (`--with-diff`) do not count as long as they are unchanged: they are the job's input. In doubt, for example if git
+fails, the worktree is kept.
 
-Work that exists only in the submodules of a worktree.
+The repositories of submodules are part of the worktree:
 
     .git/worktrees/job-24/modules/lib                 repository of the submodule `lib`
     .git/worktrees/job-24/modules/lib/modules/deep    repository of the submodule `deep` of `lib`
@@ -17,8 +17,7 @@ base of the worktree. Local branches, tags and stashes of a submodule are delete
 Repositories are checked even without a checkout: `git submodule deinit` leaves them behind.
 """
 
-# ruff: noqa: PTH103, PTH112, PTH118, PTH120
-# ruff: noqa: PTH112, PTH113, PTH118, PTH123, PTH208
+# ruff: noqa: PTH103, PTH112, PTH113, PTH118, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -33,128 +32,13 @@ from typing import NamedTuple
 from rota.worktrees.git import Git, GitError
 from rota.worktrees.patches import ScratchDirectory, snapshot
 
-_GITLINK = "160000"
-_MAX_SUBMODULE_NAMES = 3
-
-
-def contains_submodules(git: Git, path: str) -> bool:
-    """Return whether git would refuse to remove the worktree at `path` because of submodules."""
-    admin = _admin_directory(git.directory, path)
-    has_repositories = admin is not None and os.path.isdir(f"{admin}/modules")
-    return has_repositories or any(True for _ in _checkouts(git.in_directory(path), ""))
-
-
-def unsaved_work(git: Git, path: str, base: str) -> str | None:
-    """Describe work that would be lost with the submodules of the worktree at `path`; None if there is none."""
-    recorded = _recorded_commits(git, [base])
-    admin = _admin_directory(git.directory, path)
-    modules = os.path.realpath(f"{admin or path}/modules")
-    in_checkouts = _unsaved_work_in_checkouts(git.in_directory(path), "", recorded, modules)
-    return in_checkouts or _unsaved_work_in_repositories(git, modules, "", recorded)
-
-
-def describe_changes(changes: Sequence[str]) -> str:
-    """Return the first names in the lines of `git status --porcelain`."""
-    rest = f" and {len(changes) - _MAX_SUBMODULE_NAMES} more" if len(changes) > _MAX_SUBMODULE_NAMES else ""
-    return f"{', '.join(change[3:] for change in changes[:_MAX_SUBMODULE_NAMES])}{rest}"
-
-
-def _unsaved_work_in_checkouts(git: Git, prefix: str, recorded: Sequence[str], modules: str) -> str | None:
-    for path in _checkouts(git, prefix):
-        checkout = git.in_directory(os.path.join(git.directory, path.removeprefix(prefix)))
-        changes = checkout("status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=none").splitlines()
-        if changes:
-            return f"uncommitted in submodule {path}: {describe_changes(changes)}"
-        repository = os.path.realpath(checkout("rev-parse", "--absolute-git-dir"))
-        is_embedded = not repository.startswith(f"{modules}/")
-        reason = _unsaved_commits(git, repository, path, recorded) if is_embedded else None
-        if reason := reason or _unsaved_work_in_checkouts(checkout, f"{path}/", recorded, modules):
-            return reason
-    return None
-
-
-def _unsaved_work_in_repositories(git: Git, modules: str, prefix: str, recorded: Sequence[str]) -> str | None:
-    for name, repository in _repositories(modules, prefix):
-        repository_git = _git_in_repository(git, repository)
-        if reason := _unsaved_commits(git, repository, name, recorded):
-            return reason
-        recorded_inside = _recorded_commits(repository_git, _existing_commits(repository_git, recorded))
-        if reason := _unsaved_work_in_repositories(git, f"{repository}/modules", f"{name}/", recorded_inside):
-            return reason
-    return None
-
-
-def _unsaved_commits(git: Git, repository: str, name: str, recorded: Sequence[str]) -> str | None:
-    repository_git = _git_in_repository(git, repository)
-    head = repository_git.try_run("rev-parse", "--verify", "--quiet", "HEAD")
-    heads = [] if head is None else [head]
-    excluded = ["--remotes", *_existing_commits(repository_git, recorded)]
-    count = int(repository_git("rev-list", "--count", *heads, "--all", "--not", *excluded))
-    return f"{count} commit{'s' if count > 1 else ''} of submodule {name} on no remote branch" if count else None
-
-
-def _git_in_repository(git: Git, repository: str) -> Git:
-    """Return git in a repository, independent of its checkout, which may be gone."""
-    return git.in_directory(repository, {"GIT_DIR": repository, "GIT_WORK_TREE": repository})
-
-
-def _existing_commits(git: Git, commits: Sequence[str]) -> list[str]:
-    return [commit for commit in commits if git.try_run("cat-file", "-e", f"{commit}^{{commit}}") is not None]
-
-
-def _recorded_commits(git: Git, commits: Sequence[str]) -> list[str]:
-    """Return the commits of submodules that these commits record."""
-    lines = [line for commit in commits for line in git("ls-tree", "-r", "-z", commit).split("\0")]
-    return [line.split()[2] for line in lines if line.startswith(f"{_GITLINK} ")]
-
-
-def _checkouts(git: Git, prefix: str) -> Iterator[str]:
-    """Yield the paths of the submodules that are checked out in the working tree of `git`."""
-    if not os.path.isdir(git.directory):
-        return
-    for line in git("ls-files", "--stage", "-z").split("\0"):
-        entry, _, name = line.partition("\t")
-        if entry.startswith(f"{_GITLINK} ") and os.path.lexists(os.path.join(git.directory, name, ".git")):
-            yield f"{prefix}{name}"
-
-
-def _repositories(modules: str, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and directory of every repository below `modules`. A name may contain slashes."""
-    try:
-        names = sorted(os.listdir(modules))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for name in names:
-        path = f"{modules}/{name}"
-        if os.path.isfile(f"{path}/HEAD") and os.path.isdir(f"{path}/objects"):
-            yield f"{prefix}{name}", path
-        else:
-            yield from _repositories(path, f"{prefix}{name}/")
-
-
-def _admin_directory(common: str, path: str) -> str | None:
-    """Return the administrative directory of the worktree at `path`, which may be gone."""
-    entries = f"{common}/worktrees"
-    try:
-        names = os.listdir(entries)
-    except FileNotFoundError:
-        return None
-    git_file = os.path.realpath(f"{path}/.git")
-    for name in names:
-        try:
-            with open(f"{entries}/{name}/gitdir", encoding="utf-8", errors="surrogateescape") as file:
-                target = file.read().strip()
-        except OSError:
-            continue
-        if os.path.realpath(os.path.join(entries, name, target)) == git_file:
-            return f"{entries}/{name}"
-    return None
-
-
 REMOVAL_TIMEOUT = 60.0
 """Seconds for a removal that a user requests and waits for."""
-_MAX_NAMES = 100
+
+_MAX_WORKTREES_PER_JOB = 100
+_MAX_LISTED_CHANGES = 3
 _LOCK_RETRY_INTERVAL = 0.02
+_GITLINK = "160000"
 
 
 class Worktree(NamedTuple):
@@ -178,7 +62,7 @@ def make_worktree(git: Git, folder: str, job: str, base: str, previous: Worktree
         if _is_name_free(git, tree, previous):
             _add_worktree(git, tree)
             return tree
-        if number >= _MAX_NAMES:
+        if number >= _MAX_WORKTREES_PER_JOB:
             raise GitError(
                 f"{job} already has {number} worktrees or branches, up to {tree.branch}; remove some of them"
             )
@@ -242,8 +126,8 @@ def remove_if_safe(tree: Worktree, *, deadline: float | None = None) -> str | No
         checkout = _other_checkout(git, tree)
         if checkout is not None:
             return f"its branch {tree.branch} is checked out at {checkout}"
-        has_submodules = contains_submodules(git, tree.path)
-        if has_submodules and (unsaved := unsaved_work(git, tree.path, tree.base)):
+        has_submodules = _contains_submodules(git, tree.path)
+        if has_submodules and (unsaved := _unsaved_work_in_submodules(git, tree.path, tree.base)):
             return unsaved
         _remove_worktree(git, tree, tip, is_forced=has_only_input or has_submodules)
     except _WorktreeKept as reason:
@@ -275,7 +159,7 @@ def _has_only_input_changes(git: Git, tree: Worktree) -> bool:
         return False
     if tree.start_tree and _snapshot_worktree(worktree_git, tree) == tree.start_tree:
         return True
-    raise _WorktreeKept(f"uncommitted: {describe_changes(changes)}")
+    raise _WorktreeKept(f"uncommitted: {_describe_changes(changes)}")
 
 
 def _snapshot_worktree(git: Git, tree: Worktree) -> str:
@@ -358,3 +242,117 @@ def _is_listed(git: Git, path: str) -> bool:
 
 def _branch_tip(git: Git, branch: str) -> str | None:
     return git.try_run("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
+
+
+def _describe_changes(changes: Sequence[str]) -> str:
+    """Return the first names in the lines of `git status --porcelain`."""
+    rest = f" and {len(changes) - _MAX_LISTED_CHANGES} more" if len(changes) > _MAX_LISTED_CHANGES else ""
+    return f"{', '.join(change[3:] for change in changes[:_MAX_LISTED_CHANGES])}{rest}"
+
+
+def _contains_submodules(git: Git, path: str) -> bool:
+    """Return whether git would refuse to remove the worktree at `path` because of submodules."""
+    admin = _admin_directory(git.directory, path)
+    has_repositories = admin is not None and os.path.isdir(f"{admin}/modules")
+    return has_repositories or any(True for _ in _submodule_checkouts(git.in_directory(path), ""))
+
+
+def _unsaved_work_in_submodules(git: Git, path: str, base: str) -> str | None:
+    """Describe work that would be lost with the submodules of the worktree at `path`; None if there is none."""
+    recorded = _recorded_submodule_commits(git, [base])
+    admin = _admin_directory(git.directory, path)
+    modules = os.path.realpath(f"{admin or path}/modules")
+    in_checkouts = _unsaved_work_in_checkouts(git.in_directory(path), "", recorded, modules)
+    return in_checkouts or _unsaved_work_in_repositories(git, modules, "", recorded)
+
+
+def _unsaved_work_in_checkouts(git: Git, prefix: str, recorded: Sequence[str], modules: str) -> str | None:
+    for path in _submodule_checkouts(git, prefix):
+        checkout = git.in_directory(os.path.join(git.directory, path.removeprefix(prefix)))
+        changes = checkout("status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=none").splitlines()
+        if changes:
+            return f"uncommitted in submodule {path}: {_describe_changes(changes)}"
+        repository = os.path.realpath(checkout("rev-parse", "--absolute-git-dir"))
+        is_embedded = not repository.startswith(f"{modules}/")
+        reason = _unsaved_submodule_commits(git, repository, path, recorded) if is_embedded else None
+        if reason := reason or _unsaved_work_in_checkouts(checkout, f"{path}/", recorded, modules):
+            return reason
+    return None
+
+
+def _unsaved_work_in_repositories(git: Git, modules: str, prefix: str, recorded: Sequence[str]) -> str | None:
+    for name, repository in _submodule_repositories(modules, prefix):
+        repository_git = _git_in_repository(git, repository)
+        if reason := _unsaved_submodule_commits(git, repository, name, recorded):
+            return reason
+        recorded_inside = _recorded_submodule_commits(repository_git, _existing_commits(repository_git, recorded))
+        if reason := _unsaved_work_in_repositories(git, f"{repository}/modules", f"{name}/", recorded_inside):
+            return reason
+    return None
+
+
+def _unsaved_submodule_commits(git: Git, repository: str, name: str, recorded: Sequence[str]) -> str | None:
+    repository_git = _git_in_repository(git, repository)
+    head = repository_git.try_run("rev-parse", "--verify", "--quiet", "HEAD")
+    heads = [] if head is None else [head]
+    excluded = ["--remotes", *_existing_commits(repository_git, recorded)]
+    count = int(repository_git("rev-list", "--count", *heads, "--all", "--not", *excluded))
+    return f"{count} commit{'s' if count > 1 else ''} of submodule {name} on no remote branch" if count else None
+
+
+def _git_in_repository(git: Git, repository: str) -> Git:
+    """Return git in a repository, independent of its checkout, which may be gone."""
+    return git.in_directory(repository, {"GIT_DIR": repository, "GIT_WORK_TREE": repository})
+
+
+def _existing_commits(git: Git, commits: Sequence[str]) -> list[str]:
+    return [commit for commit in commits if git.try_run("cat-file", "-e", f"{commit}^{{commit}}") is not None]
+
+
+def _recorded_submodule_commits(git: Git, commits: Sequence[str]) -> list[str]:
+    """Return the commits of submodules that these commits record."""
+    lines = [line for commit in commits for line in git("ls-tree", "-r", "-z", commit).split("\0")]
+    return [line.split()[2] for line in lines if line.startswith(f"{_GITLINK} ")]
+
+
+def _submodule_checkouts(git: Git, prefix: str) -> Iterator[str]:
+    """Yield the paths of the submodules that are checked out in the working tree of `git`."""
+    if not os.path.isdir(git.directory):
+        return
+    for line in git("ls-files", "--stage", "-z").split("\0"):
+        entry, _, name = line.partition("\t")
+        if entry.startswith(f"{_GITLINK} ") and os.path.lexists(os.path.join(git.directory, name, ".git")):
+            yield f"{prefix}{name}"
+
+
+def _submodule_repositories(modules: str, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and directory of every repository below `modules`. A name may contain slashes."""
+    try:
+        names = sorted(os.listdir(modules))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        path = f"{modules}/{name}"
+        if os.path.isfile(f"{path}/HEAD") and os.path.isdir(f"{path}/objects"):
+            yield f"{prefix}{name}", path
+        else:
+            yield from _submodule_repositories(path, f"{prefix}{name}/")
+
+
+def _admin_directory(common: str, path: str) -> str | None:
+    """Return the administrative directory of the worktree at `path`, which may be gone."""
+    entries = f"{common}/worktrees"
+    try:
+        names = os.listdir(entries)
+    except FileNotFoundError:
+        return None
+    git_file = os.path.realpath(f"{path}/.git")
+    for name in names:
+        try:
+            with open(f"{entries}/{name}/gitdir", encoding="utf-8", errors="surrogateescape") as file:
+                target = file.read().strip()
+        except OSError:
+            continue
+        if os.path.realpath(os.path.join(entries, name, target)) == git_file:
+            return f"{entries}/{name}"
+    return None

@@ -1,5 +1,5 @@
 -- Times are microseconds since the epoch, UTC. Durations are microseconds. Flags are 0 or 1.
--- A word that starts with `@` differs between the databases; each dialect replaces it (`@refuse`: refuse_trigger.py).
+-- A word that starts with `@` differs between the databases; each dialect replaces it (`@refuse`: db/statements.py).
 
 CREATE TABLE sequence (  -- lower bound of the next id of each entity: no id is reused after its row is removed
     entity TEXT PRIMARY KEY,
@@ -234,7 +234,7 @@ CREATE TABLE prefetch (            -- queued jobs that the executor may start on
     offered_at @int NOT NULL
 ) @strict;
 
--- The code checks these rules before it writes (`edit` in core/job.py, `amend` in core/run.py); the triggers below
+-- The code checks these rules before it writes (`edit` in kernel/job.py, `amend` in kernel/run.py); the triggers below
 -- enforce them for every writer.
 @refuse spec_command UPDATE OF command ON spec WHEN NEW.command <> OLD.command AND EXISTS (
     SELECT 1 FROM job AS first JOIN job ON job.chain = first.chain AND job.spec = OLD.id

@@ -1,6 +1,7 @@
 """Writing side on PostgreSQL: one scheduler for each store, and no response before the outcome of its commit is known.
 
     open         take the session's advisory lock ── held by another ──▶ Conflict: a scheduler is running
+    migrate      to the schema of this version ───── unknown schema ───▶ StoreError: refused
     begin        lock the row of the epoch ───────── another epoch ────▶ SupersededError: stop
     commit       write a marker, NOTIFY, COMMIT ──── connection lost ──▶ reconnect, read the marker
 
@@ -13,8 +14,6 @@ the marker of the last turn is stored, the whole turn is; otherwise nothing is.
 
 The marker is a row and not the transaction id, because after a crash the server reuses the ids that it had not logged:
 the status of such an id could be that of another transaction.
-
-Migration of a PostgreSQL schema to this version. Schemas of other versions are refused.
 """
 
 from __future__ import annotations
@@ -37,57 +36,14 @@ from rota.db.statements import find_schema_mismatch, load_migrations, schema_dig
 from rota.duration import format_duration
 from rota.errors import Conflict, StoreError, StoreUnavailable
 
-_META = translate_schema(
-    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
-    "INSERT INTO meta (key, value) VALUES ('epoch', '0'), ('turn', '')"  # rows that every turn locks and marks
-)
-
-
-def migrate(connection: PostgresConnection, address: PostgresAddress) -> None:
-    """Migrate in one transaction, so that a crash leaves the old schema.
-
-    The caller holds the scheduler's lock, so two schedulers cannot migrate at once, and closes the connection on
-    failure.
-    """
-    scripts = load_migrations(translate_schema)
-    version, digest = _read_version(connection, address)
-    if (mismatch := find_schema_mismatch(version, digest, load_migrations(str))) is not None:
-        raise StoreError(f"{address.redacted_url} {mismatch}, or use another schema with ?search_path=")
-    if version == len(scripts):
-        return
-    connection.execute_script("BEGIN")
-    if not _has_schema(connection, address):
-        connection.execute_script(f'CREATE SCHEMA "{address.schema}"')
-    if version == 0:
-        connection.execute_script(_META)
-    for script in scripts[version:]:
-        connection.execute_script(script)
-    connection.execute_script(
-        f"INSERT INTO meta (key, value) VALUES ('schema_version', '{len(scripts)}'), "
-        f"('schema_digest', '{schema_digest(load_migrations(str))}') "
-        "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-    )
-    connection.execute_script("COMMIT")
-
-
-def _has_schema(connection: PostgresConnection, address: PostgresAddress) -> bool:
-    """Return whether the schema exists. Creating it again would need a privilege that the user may not have."""
-    return bool(connection.query_text(f"SELECT 1 FROM pg_namespace WHERE nspname = '{address.schema}'"))
-
-
-def _read_version(connection: PostgresConnection, address: PostgresAddress) -> tuple[int, str | None]:
-    """Return the version of the schema, zero if there is none, and its digest."""
-    if not connection.query_text(f"SELECT 1 WHERE to_regclass('\"{address.schema}\".meta') IS NOT NULL"):
-        return 0, None
-    rows = connection.query_text("SELECT key, value FROM meta WHERE key IN ('schema_version', 'schema_digest')")
-    stored = {key: value for key, value in rows}  # noqa: C416 - a row is a tuple of any length to `dict`
-    return int(stored.get("schema_version") or 0), stored.get("schema_digest")
-
-
 log = logging.getLogger("rota.db")
 
 TURN_KEY = "turn"
 """Key in `meta` of the marker of the last turn."""
+_CREATE_META_SQL = translate_schema(
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
+    "INSERT INTO meta (key, value) VALUES ('epoch', '0'), ('turn', '')"  # rows that every turn locks and marks
+)
 _BEGIN_SQL = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;SELECT value FROM meta WHERE key = 'epoch' FOR UPDATE"
 _LAST_TURN_SQL = f"SELECT value FROM meta WHERE key IN ('epoch', '{TURN_KEY}') ORDER BY key"
 _UNKNOWN_OUTCOME = "the outcome of the last transaction is not known"
@@ -108,7 +64,7 @@ class PostgresWriterDatabase(PostgresDatabase):
         self._is_new_connection = False
 
     def migrate(self) -> None:
-        self._run_translated(lambda: migrate(self._live_connection(), self._address))
+        self._run_translated(lambda: _migrate_schema(self._live_connection(), self._address))
 
     def _connect(self) -> None:
         """Connect and take the lock, or fail."""
@@ -240,3 +196,44 @@ def _lock_holder(connection: PostgresConnection, lock: int) -> str:
         f"AND objsubid = 1 AND classid = {lock >> 32 & 0xFFFFFFFF} AND objid = {lock & 0xFFFFFFFF}"
     )
     return f"(session {rows[0][0]} from {rows[0][1]})" if rows else "(its session has just ended)"
+
+
+def _migrate_schema(connection: PostgresConnection, address: PostgresAddress) -> None:
+    """Migrate in one transaction, so that a crash leaves the old schema.
+
+    The caller holds the scheduler's lock, so two schedulers cannot migrate at once, and closes the connection on
+    failure.
+    """
+    scripts = load_migrations(translate_schema)
+    version, digest = _read_schema_version(connection, address)
+    if (mismatch := find_schema_mismatch(version, digest, load_migrations(str))) is not None:
+        raise StoreError(f"{address.redacted_url} {mismatch}, or use another schema with ?search_path=")
+    if version == len(scripts):
+        return
+    connection.execute_script("BEGIN")
+    if not _has_schema(connection, address):
+        connection.execute_script(f'CREATE SCHEMA "{address.schema}"')
+    if version == 0:
+        connection.execute_script(_CREATE_META_SQL)
+    for script in scripts[version:]:
+        connection.execute_script(script)
+    connection.execute_script(
+        f"INSERT INTO meta (key, value) VALUES ('schema_version', '{len(scripts)}'), "
+        f"('schema_digest', '{schema_digest(load_migrations(str))}') "
+        "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+    )
+    connection.execute_script("COMMIT")
+
+
+def _has_schema(connection: PostgresConnection, address: PostgresAddress) -> bool:
+    """Return whether the schema exists. Creating it again would need a privilege that the user may not have."""
+    return bool(connection.query_text(f"SELECT 1 FROM pg_namespace WHERE nspname = '{address.schema}'"))
+
+
+def _read_schema_version(connection: PostgresConnection, address: PostgresAddress) -> tuple[int, str | None]:
+    """Return the version of the schema, zero if there is none, and its digest."""
+    if not connection.query_text(f"SELECT 1 WHERE to_regclass('\"{address.schema}\".meta') IS NOT NULL"):
+        return 0, None
+    rows = connection.query_text("SELECT key, value FROM meta WHERE key IN ('schema_version', 'schema_digest')")
+    stored = {key: value for key, value in rows}  # noqa: C416 - a row is a tuple of any length to `dict`
+    return int(stored.get("schema_version") or 0), stored.get("schema_digest")

@@ -32,7 +32,7 @@ SELECT product.chain FROM need JOIN product ON product.artifact = need.artifact
 WHERE need.chain = :chain AND product.chain <> need.chain
 
 -- name: rewind: restores the submitted state except for runs, chain and rank; a backoff is not restored as a delay
--- Bounds the delay, because due times of finished jobs do not follow a clock that is set back (store/queue.py).
+-- Bounds the delay, because due times of finished jobs do not follow a clock that is set back (db/queue.py).
 UPDATE job SET status = :status, queued_at = :now, started_at = NULL, finished_at = NULL,
                not_before = CASE WHEN retries > 0 OR dispatch_failures > 0 THEN NULL
                                  WHEN started_at IS NOT NULL AND not_before > :now THEN :now
