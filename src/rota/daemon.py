@@ -1,13 +1,15 @@
 """`rota serve`: the scheduler process. Its parts are created, started and stopped here, in order.
 
-main thread       asyncio: HTTP on the socket and over TCP, signals, schedules, webhooks
-rota-engine       the only writer: turns of one transaction each, the supervisor's socket
-rota-reader       queries, each in one read transaction
-rota-prober       probes of repositories and files for the jobs that wait for them
-rota-mirror       job files for users and tools, written after the commit
-rota-gc           daily removal of old records
-rota-depth        log of the queue depth while jobs wait
-rota-checkpoint   copies of SQLite's log into its database
+    main thread       asyncio: HTTP on the socket and over TCP, signals, schedules, webhooks
+    rota-engine       the only writer: turns of one transaction each, the supervisor's socket
+    rota-reader       queries, each in one read transaction
+    rota-prober       probes of repositories and files for the jobs that wait for them
+    rota-mirror       job files for users and tools, written after the commit
+    rota-gc           daily removal of old records
+    rota-depth        log of the queue depth while jobs wait
+    rota-checkpoint   copies of SQLite's log into its database
+
+A part that works on the event loop reads in a reader thread (`ReaderPool`) and writes in a turn (`EngineCalls`).
 """
 
 from __future__ import annotations
