@@ -1,7 +1,7 @@
 """Names: the rules for types, flows, targets, pools and keys, and suggestions for misspelled names.
 
 Submit, the configuration and the OpenAPI document share the rules. `difflib` is imported only when a name is
-misspelled, because every command imports this module.
+misspelled.
 """
 
 from __future__ import annotations
@@ -14,22 +14,26 @@ if TYPE_CHECKING:
 
 POOL_KINDS = ("type", "flow", "target", "resource")
 GLOBAL = "global"
+
+NAME_RULE = "1 to 200 characters without spaces or *, not starting with /"
 _NAME = re.compile(r"[^\s*/\x00-\x1f\x7f\ud800-\udfff][^\s*\x00-\x1f\x7f\ud800-\udfff]{0,199}")
-LINE_BREAKS = r"\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
-_LINE_BREAK = re.compile(f"[{LINE_BREAKS}]")
-ONE_LINE_PATTERN = r"[^\u0000\n\u000b\u000c\r\u001c-\u001e\u0085\u2028\u2029]"
-"""Character class of a one-line text without NUL, as a pattern for the OpenAPI document."""
 _NAME_PATTERN = r"[^\s*/\x00-\x1f\x7f][^\s*\x00-\x1f\x7f]{0,199}"
 POOL_PATTERN = rf"^(global|({'|'.join(POOL_KINDS)})/({_NAME_PATTERN}|\*))$"
 SCOPE_PATTERN = rf"^(global|({'|'.join(POOL_KINDS)})/{_NAME_PATTERN})$"
 """Pattern for the OpenAPI document. It needs no surrogates, because JSON text has none."""
+
+_MAX_KEY_LENGTH = 200
+KEY_RULE = f"1 to {_MAX_KEY_LENGTH} characters on one line"
+
+LINE_BREAKS = r"\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
+_LINE_BREAK = re.compile(f"[{LINE_BREAKS}]")
+ONE_LINE_PATTERN = r"[^\u0000\n\u000b\u000c\r\u001c-\u001e\u0085\u2028\u2029]"
+"""Character class of a one-line text without NUL, as a pattern for the OpenAPI document."""
+
 MAX_TITLE_LENGTH = 500
 """Maximum length of the name of a job. A longer text is a description of the work and belongs in its params."""
 MAX_SCRIPT_LENGTH = 65_536
 """Maximum length of the shell command of a job."""
-_MAX_KEY_LENGTH = 200
-KEY_RULE = f"1 to {_MAX_KEY_LENGTH} characters on one line"
-NAME_RULE = "1 to 200 characters without spaces or *, not starting with /"
 
 
 def is_name(text: str) -> bool:

@@ -1,6 +1,6 @@
 """Types of the texts and numbers in JSON, with their schemas, and the error for JSON that does not match a schema.
 
-The API, `--json`, webhooks, the Python client and the files in the home share these types.
+They describe the JSON of the API, `--json`, webhooks and the files in the home.
 
 Most constraints only appear in the OpenAPI document: the commands validate them with better error messages than a
 failed pattern gives, and the schemas repeat what the commands accept. Texts that no command validates get their maximum
@@ -26,6 +26,7 @@ _SPACE_CHARACTERS = r"\u0000-\u0020\u007f\u0085\u00a0\u1680\u2000-\u200a\u2028\u
 _NAME_PATTERN = rf"^[^*/{_SPACE_CHARACTERS}][^*{_SPACE_CHARACTERS}]*$"
 _SIMPLE_NAME_PATTERN = rf"^[^*/{_SPACE_CHARACTERS}]+$"
 NO_NUL_PATTERN = r"^[^\u0000]*$"
+
 _ERROR_LOCATION_PATTERN = re.compile(r" - at `\$([^`]*)`$")
 """Location of the error in a message of msgspec."""
 _ERROR_FIELD_PATTERN = re.compile(r"(?:unknown|missing required) field `([^`]*)`")

@@ -9,6 +9,6 @@
     migrations/         schema of both databases
 
 Both databases execute the same statements, and every test of a repository runs on both. A repository is two classes:
-one with reads (`JobRecords`), and one that adds changes. A damaged record is decoded as far as it can be read
+one with reads (`JobRecords`), and one that adds changes (`Jobs`). A damaged record is decoded as far as it can be read
 (`decoding`), so that it hides no other.
 """

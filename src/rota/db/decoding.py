@@ -31,7 +31,7 @@ T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-_POLICIES = {policy.value: policy for policy in DependencyPolicy}
+_DEPENDENCY_POLICIES = {policy.value: policy for policy in DependencyPolicy}
 _LOCK_MODES = {mode.value: mode for mode in LockMode}
 _WAIT_KINDS = {kind.value: kind for kind in WaitKind}
 _CATCH_UPS = {catch_up.value: catch_up for catch_up in CatchUp}
@@ -115,7 +115,7 @@ class RecordDecoder:
         return tuple(_WAIT_KINDS[kind] for kind in kinds if kind in _WAIT_KINDS)
 
     def dependency_policy(self, text: str) -> DependencyPolicy:
-        if text not in _POLICIES:
+        if text not in _DEPENDENCY_POLICIES:
             self.errors.append(f"the policy {text!r} of one of its dependencies is unknown")
         return parse_dependency_policy(text)
 
@@ -185,7 +185,7 @@ def decode_retry_policy(text: str | None) -> RetryPolicy | None:
 
 def parse_dependency_policy(text: str) -> DependencyPolicy:
     """Return the policy of an edge, or the strictest if it is unknown."""
-    return _POLICIES.get(text, DependencyPolicy.SUCCESS)
+    return _DEPENDENCY_POLICIES.get(text, DependencyPolicy.SUCCESS)
 
 
 def parse_lock_mode(text: str) -> LockMode:
@@ -205,11 +205,11 @@ def breaker_state(state: str, until: int, probe: int | None) -> OpenState | Half
 
 
 def _decode_json(text: str, kind: Any) -> Any:
-    return _decoder(kind).decode(text)
+    return _json_decoder(kind).decode(text)
 
 
 @cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+def _json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     """Return the cached decoder of a type. Creating one takes longer than decoding, and a list decodes every field of
     every row."""
     return msgspec.json.Decoder(kind)

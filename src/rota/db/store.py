@@ -41,6 +41,8 @@ _READER_THREAD_COUNT = 2
 
 
 class Store(Protocol):
+    """Port of a store, on either database."""
+
     @property
     def name(self) -> str:
         """Address of the store, without secrets."""

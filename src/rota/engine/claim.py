@@ -26,8 +26,8 @@ from rota.kernel.tick import StartPlan
 
 log = logging.getLogger("rota.engine")
 
-LAST_TICK = "last_tick"
-PENDING_STARTS = "pending_starts"
+_LAST_TICK_KEY = "last_tick"
+_PENDING_STARTS_KEY = "pending_starts"
 
 
 class Claimer:
@@ -128,11 +128,11 @@ class Pacer:
 
     def load(self, reader: AnyReader) -> None:
         """Load the times of the last start and the last tick, and the starts that the tick has pending."""
-        start, tick = reader.jobs.last_dispatch(), reader.meta.get(LAST_TICK)
+        start, tick = reader.jobs.last_dispatch(), reader.meta.get(_LAST_TICK_KEY)
         self.state = PaceState(
             last_start=None if start is None else from_micros(start),
             last_tick=None if tick is None else from_micros(int(tick)),
-            pending_starts=int(reader.meta.get(PENDING_STARTS) or 0),
+            pending_starts=int(reader.meta.get(_PENDING_STARTS_KEY) or 0),
         )
 
     def outlook(self, settings: Settings, now: datetime) -> StartOutlook:
@@ -191,9 +191,9 @@ class Pacer:
             pending = max(0, tx.effects.pace.pending_starts - count)
             tx.effects.pace = msgspec.structs.replace(tx.effects.pace, last_start=tx.now, pending_starts=pending)
             if tx.effects.pace.last_tick == tx.now:  # a tick that starts nothing is not worth a write
-                tx.meta.set(LAST_TICK, str(to_micros(tx.now)))
+                tx.meta.set(_LAST_TICK_KEY, str(to_micros(tx.now)))
         if tx.effects.pace.pending_starts != self.state.pending_starts:
-            tx.meta.set(PENDING_STARTS, str(tx.effects.pace.pending_starts))
+            tx.meta.set(_PENDING_STARTS_KEY, str(tx.effects.pace.pending_starts))
 
 
 def _limit_by_spacing(tx: Transaction, limit: int | None) -> int:

@@ -226,11 +226,11 @@ def create_missing_retries(tx: Transaction, cause: str) -> tuple[int, int]:
     except Exception:
         log.exception("cannot read the chains that lack a retry")
         return 0, 1
-    results = [_repair_chain_alone(tx, failure, cause) for failure in failures]
+    results = [_repair_chain_in_savepoint(tx, failure, cause) for failure in failures]
     return results.count(True), results.count(None)
 
 
-def _repair_chain_alone(tx: Transaction, failure: UnretriedFailure, cause: str) -> bool | None:
+def _repair_chain_in_savepoint(tx: Transaction, failure: UnretriedFailure, cause: str) -> bool | None:
     """Repair a chain in a savepoint, so that one unusable record does not affect the others.
 
     Return whether the chain continues, or `None` after an error; then end the chain if possible, so that no job waits

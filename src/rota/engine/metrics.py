@@ -35,6 +35,8 @@ _REQUEST_BUCKETS = (0, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 _LATENESS_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 3600, 86_400)
 _ESCAPED_QUOTE = '\\"'
 
+Labels = tuple[str, ...]
+
 
 class ClaimSample(NamedTuple):
     """A job was chosen to start."""
@@ -232,7 +234,6 @@ _EVENT_RECORDERS = {
     **{f"job.{status.lower()}": EngineMetrics._record_end for status in TERMINAL},
     **{f"schedule.{state.value}": EngineMetrics._record_fire for state in FireState},
 }
-Labels = tuple[str, ...]
 
 
 class MetricSample(NamedTuple):

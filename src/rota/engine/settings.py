@@ -1,4 +1,4 @@
-"""Settings of the engine, made from the configuration, and the policies that they name.
+"""Settings of the engine, made from the configuration, and policies by name.
 
 A policy is built in, or an installed package provides it (`config/extension.py`).
 """

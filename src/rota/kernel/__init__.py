@@ -4,7 +4,8 @@
     gates       order of the gates that a job passes before it is ready
     facts       facts outside the store that gates need
     edges locks artifacts holds        single gates, with `verdict` for their results
-    queue pools lanes pacing           order of the queue, capacity, grouping, starts over time
+    queue pools lanes                  order of the queue, capacity, grouping of jobs
+    backpressure pacing prefetch       limits of the queue, starts over time, starts in advance
     tick        evaluation of jobs, and the plan of the starts of a tick
     run retry breaker rewind           what follows from the end of a run
     job groups reservations events     records

@@ -1,4 +1,4 @@
-"""Artifact gate and pinned head gate: things outside the store that must exist before a job starts.
+"""Artifact gate and pinned head gate: what must exist, and where a branch must be, before a job starts.
 
 An artifact is a typed thing that exists or not, and that jobs need and produce. An existing artifact satisfies a need
 whatever the status of its producers. Only when the artifact is missing do the producers decide between waiting and
@@ -290,6 +290,17 @@ def artifact_names_for_file(file: FileExists, paths: ArtifactPaths) -> list[str]
     return names
 
 
+def describe_awaited_event(artifact: Artifact) -> str:
+    """Return the event that satisfies a need for which there is no producer."""
+    match artifact.type:
+        case "file":
+            return f"{artifact.name} exists"
+        case "custom":
+            return f"`rota artifact put {shlex.quote(str(artifact))}` puts it"
+        case _:
+            return "it exists"
+
+
 def judge_needs(needs: Sequence[ArtifactNeed], observations: Observations) -> Verdict:
     """Return the verdict of the first unmet need, in order."""
     for need in needs:
@@ -332,17 +343,6 @@ def _wait_for_need(prefix: str, need: ArtifactNeed) -> Wait:
         detail=f"{prefix} {need.artifact}",
         on=(f"artifact:{need.artifact}",),
     )
-
-
-def describe_awaited_event(artifact: Artifact) -> str:
-    """Return the event that satisfies a need for which there is no producer."""
-    match artifact.type:
-        case "file":
-            return f"{artifact.name} exists"
-        case "custom":
-            return f"`rota artifact put {shlex.quote(str(artifact))}` puts it"
-        case _:
-            return "it exists"
 
 
 class PinnedHead(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,7 +45,10 @@ Trace = Mapping[str, str]
 
 
 class WorkspaceSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Workspace as resolved at submit: a branch name may refer to another commit when the job starts."""
+    """Workspace of a job: a worktree of its own, the patch that it produces, and the patch that it starts with.
+
+    Names are resolved at submit: a branch name may refer to another commit when the job starts.
+    """
 
     repository: str
     """Git common directory of the job's working directory."""

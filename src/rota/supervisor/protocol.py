@@ -220,14 +220,14 @@ def check_end(end: Fields) -> None:
     """Validate an exit from the journal. It is sent unchanged, so a scheduler must be able to read it."""
     if end["type"] == "failed_to_start":
         _check_text(end, "error")
-        _check(isinstance(end.get("is_machine_failure", False), bool), "is_machine_failure")
+        _require(isinstance(end.get("is_machine_failure", False), bool), "is_machine_failure")
         return
-    _check(read_seconds(end, "at") >= 0, "at")
-    _check(end.get("code") is None or read_integer(end, "code", 255) >= 0, "code")
-    _check(end.get("signal") is None or read_integer(end, "signal", 255) >= 0, "signal")
-    _check(end.get("ended_by") in END_REASONS, "ended_by")
-    _check(isinstance(end.get("is_observed", True), bool), "is_observed")
-    _check(isinstance(end.get("is_verified", True), bool), "is_verified")
+    _require(read_seconds(end, "at") >= 0, "at")
+    _require(end.get("code") is None or read_integer(end, "code", 255) >= 0, "code")
+    _require(end.get("signal") is None or read_integer(end, "signal", 255) >= 0, "signal")
+    _require(end.get("ended_by") in END_REASONS, "ended_by")
+    _require(isinstance(end.get("is_observed", True), bool), "is_observed")
+    _require(isinstance(end.get("is_verified", True), bool), "is_verified")
     for name in ("skip_reason", "tail", "workspace_error"):
         if name in end and not (name == "skip_reason" and end[name] is None):
             _check_text(end, name)
@@ -235,10 +235,10 @@ def check_end(end: Fields) -> None:
 
 def _check_text(end: Fields, name: str) -> None:
     value = end[name]
-    _check(isinstance(value, str), name)
+    _require(isinstance(value, str), name)
     value.encode()  # a lone surrogate is not valid text for other readers
 
 
-def _check(is_valid: bool, name: str) -> None:
+def _require(is_valid: bool, name: str) -> None:
     if not is_valid:
         raise ValueError(f"{name} has an invalid value")

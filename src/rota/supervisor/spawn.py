@@ -60,7 +60,7 @@ _libc = ctypes.CDLL(None)
 
 
 class RunStep(enum.Enum):
-    """Process of a run. They follow each other in this order; most runs have only the main one."""
+    """Step of a run: one process each, in this order. Most runs have only the main one."""
 
     SET_UP = "set up the workspace, if the run has one"
     CHECK = "run `skip_if`, if the run has one"
@@ -282,7 +282,7 @@ class Spawner:
 def _unshare_directory() -> bool:
     """Give the calling thread its own working directory, so that it can change to the directory of a child. Some
     sandboxes do not allow it."""
-    return bool(ctypes.CDLL(None).unshare(_CLONE_FS) == 0)
+    return bool(_libc.unshare(_CLONE_FS) == 0)
 
 
 def _spawn_child(argv: list[str], cwd: str, variables: dict[str, str], streams: tuple[int, int, int]) -> int:

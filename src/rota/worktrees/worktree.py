@@ -42,6 +42,8 @@ _GITLINK = "160000"
 
 
 class Worktree(NamedTuple):
+    """Worktree of a job, with its branch."""
+
     repository: str
     """The git common directory."""
     path: str
