@@ -49,7 +49,7 @@ class BulkTables(Protocol):
 
 
 class Database(Protocol):
-    """One connection to a database, used by one thread at a time."""
+    """Connection to a database, used by one thread at a time."""
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
         """Return the rows of a named statement."""
