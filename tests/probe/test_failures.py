@@ -323,7 +323,7 @@ def test_slow_git_times_out(
     hanging_git.chmod(0o755)
     fact = BranchFile(plain.common, "main", "README.md")
     monkeypatch.setenv("PATH", str(hanging_git.parent))
-    monkeypatch.setattr("rota.probe.git_command._TIMEOUT", 0.05)
+    monkeypatch.setattr("rota.probe.git_command._GIT_TIMEOUT", 0.05)
     assert probe.observe([fact]) == {fact: UNREADABLE}
     assert "took longer" in caplog.text
 
