@@ -37,6 +37,8 @@ class LaneScope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClearableJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Waiting job that a clear operation can end."""
+
     rank: Rank
     chain: JobId
 
