@@ -292,7 +292,7 @@ def test_request_functions_build_requests(
 
 
 def test_log_is_read_in_chunks(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.jobs.cli.logs.CHUNK_BYTES", 4)
+    monkeypatch.setattr("rota.jobs.cli.logs.LOG_CHUNK_BYTES", 4)
     server.replies = [chunked(b"abcd", b""), chunked(b"ef", b"")]
     assert list(read_chunks(ServedLog(SchedulerSession(server.home), "job-1", "stdout", None), 0)) == [b"abcd", b"ef"]
     assert [request.target for request in server.requests] == [

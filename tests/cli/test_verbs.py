@@ -213,7 +213,7 @@ def test_last_lines_offset_for_any_chunk_size(
         return HttpResponse(200, {}, log[offset : offset + limit])
 
     monkeypatch.setattr(SchedulerSession, "request", read_part)
-    monkeypatch.setattr("rota.jobs.cli.logs._CHUNK_BYTES", chunk)
+    monkeypatch.setattr("rota.jobs.cli.logs._SEARCH_CHUNK_BYTES", chunk)
     begin = last_lines_offset(ServedLog(SchedulerSession(home), "job-1", "stdout", None), len(log), count)
     assert log[begin:] == kept
     assert all(limit <= chunk for limit in limits)

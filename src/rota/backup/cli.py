@@ -1,6 +1,6 @@
-"""`rota backup`: write a copy of the home to one file while jobs run.
+"""`rota backup` and `rota restore`: write a copy of the home to one file while jobs run, and restore a home from it.
 
-`rota restore`: restore a home from a backup. Existing data is kept aside, not deleted.
+A restore keeps existing data aside and deletes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from rota.backup.restore import RestoreOutcome, RestorePlan
     from rota.home import Home
-
 
 _PROGRESS_INTERVAL = 2.0
 """Seconds between two progress messages."""
@@ -50,19 +49,6 @@ def run_backup(args: argparse.Namespace) -> int:
         if not backup.has_logs:
             print_notice("the output of jobs is not included; --logs includes it")
     return 0
-
-
-class ProgressPrinter:
-    """Callback that prints a progress message at most every two seconds, and none for short work."""
-
-    def __init__(self, activity: str) -> None:
-        self._activity = activity
-        self._next_print_at = time.monotonic() + _PROGRESS_INTERVAL
-
-    def __call__(self, item: str, done: int, total: int) -> None:
-        if total and time.monotonic() >= self._next_print_at:
-            self._next_print_at = time.monotonic() + _PROGRESS_INTERVAL
-            print_notice(f"{self._activity}: {item} {done * 100 // total} %")
 
 
 def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
@@ -160,3 +146,16 @@ def _notice_lines(result: RestoreOutcome, *, has_supervisor: bool) -> list[str]:
     if has_supervisor:
         lines.append("jobs of this home that still run and are not in the backup are killed at the next start")
     return lines
+
+
+class ProgressPrinter:
+    """Callback that prints a progress message at most every two seconds, and none for short work."""
+
+    def __init__(self, activity: str) -> None:
+        self._activity = activity
+        self._next_print_at = time.monotonic() + _PROGRESS_INTERVAL
+
+    def __call__(self, item: str, done: int, total: int) -> None:
+        if total and time.monotonic() >= self._next_print_at:
+            self._next_print_at = time.monotonic() + _PROGRESS_INTERVAL
+            print_notice(f"{self._activity}: {item} {done * 100 // total} %")

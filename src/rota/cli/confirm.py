@@ -1,7 +1,5 @@
-"""Dry runs of destructive verbs, and the confirmation on a terminal before a verb affects more than one job.
-
-Progress messages of a command that waits for processes to end.
-"""
+"""Confirmation on a terminal before a verb affects more than one job, dry runs of such verbs, and progress messages
+while processes end."""
 
 from __future__ import annotations
 
@@ -24,10 +22,11 @@ if TYPE_CHECKING:
 
     from rota.client.requests import Json, Request
 
-
 DECLINED = 1
 """The exit code of a verb that was not confirmed."""
 MAX_SHOWN = 10
+END_WAIT_SECONDS = 8
+"""Seconds in which a cancelled process usually exits: `kill_after` and a margin."""
 
 
 def add_confirmation(parser: argparse.ArgumentParser) -> None:
@@ -119,10 +118,6 @@ def dependent_lines(dependents: Sequence[Json]) -> list[str]:
 
 def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-END_WAIT_SECONDS = 8
-"""Seconds in which a cancelled process usually exits: `kill_after` and a margin."""
 
 
 class EndProgress:

@@ -1,6 +1,6 @@
 """`rota doctor`: check the environment and the home without changing or starting anything.
 
-Checks of `rota doctor`. Each check inspects one thing and returns findings with advice.
+Each check inspects one thing and returns findings with advice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from rota.home import NETWORK_FILE_SYSTEMS, Home, file_system_type, find_home
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from rota.config import Config
-
 
 _MIN_PYTHON = (3, 11)
 _MIB = 1 << 20

@@ -1,7 +1,5 @@
-"""Text of jobs and of the scheduler status. Pure functions: callers pass the time and the width.
-
-Text of a single field of a job. Pure functions: callers pass the time and the time zone.
-"""
+"""Text of jobs, of their fields, and of the scheduler status. Pure functions: callers pass the time, the time zone and
+the width."""
 
 from __future__ import annotations
 
@@ -22,13 +20,27 @@ if TYPE_CHECKING:
 
     from rota.client.requests import Json
 
-
 MARKS = {"*": "running", "+": "ready", "-": "not ready", ".": "ended"}
 
 _MAX_LABEL_LENGTH = 100
 _OID_LENGTH = 7
 _DEFAULT_KINDS = ("success", "exclusive")
 """Default kinds in `after` and `locks`, which are not shown."""
+_ID_FIELDS = ("id", "retry_of", "chain", "run.id", "run.job")
+_STATUS_FIELDS = ("status", "run.status")
+_NUMBER_FIELDS = (
+    "mark",
+    "time",
+    "priority",
+    "position",
+    "exit_code",
+    "sequence",
+    "attempt",
+    "dispatch_failures",
+    "pid",
+)
+_MIN_PENDING_SHOWN = 100
+_HEADERS = {"mark": "", "title": "NAME/COMMAND", "priority": "PRIO", "why": "WAIT/REASON"}
 
 
 def mark(job: Json) -> str:
@@ -183,23 +195,6 @@ def _format_wait(wait: Json) -> str:
         str(topic) if isinstance(topic, str) else json.dumps(topic) for topic in wait.get("topics") or ()
     )
     return f"{text} (on {topics})" if topics else text
-
-
-_ID_FIELDS = ("id", "retry_of", "chain", "run.id", "run.job")
-_STATUS_FIELDS = ("status", "run.status")
-_NUMBER_FIELDS = (
-    "mark",
-    "time",
-    "priority",
-    "position",
-    "exit_code",
-    "sequence",
-    "attempt",
-    "dispatch_failures",
-    "pid",
-)
-_MIN_PENDING_SHOWN = 100
-_HEADERS = {"mark": "", "title": "NAME/COMMAND", "priority": "PRIO", "why": "WAIT/REASON"}
 
 
 class JobTable:

@@ -1,6 +1,7 @@
-"""Output functions: data goes to stdout, messages go to stderr.
+"""Standard streams and the terminal: data goes to stdout, messages go to stderr.
 
-Signals that can be polled, and output that does not delay their handling.
+A verb that copies output for long uses a `SignalPipe`, which can be polled, and `StreamOutput`, which does not delay
+the handling of signals.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any, TextIO
 
-
 _COLORS = {
     "QUEUED": "2",
     "WAITING_ON_DEPS": "33",
@@ -37,6 +37,8 @@ _COLORS = {
     "warn": "33",
     "fail": "31",
 }
+_PIPE_BYTES = 4096
+"""Bytes that a writable pipe accepts without blocking (PIPE_BUF)."""
 
 
 class OutputError(RotaError):
@@ -149,10 +151,6 @@ def _terminal_size(stream: TextIO) -> tuple[int, int]:
     except OSError:
         columns, lines = 0, 0
     return columns or 80, lines or 24  # a terminal of unknown size reports 0
-
-
-_PIPE_BYTES = 4096
-"""Bytes that a writable pipe accepts without blocking (PIPE_BUF)."""
 
 
 class SignalPipe:

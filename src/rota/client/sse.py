@@ -1,8 +1,7 @@
-"""Decoder of server-sent events: blocks of lines, each with an id, a name and data.
+"""Server-sent events: an incremental decoder, and streams without end.
 
-Endless streams of server-sent events. After a broken connection the stream is requested again from the last message.
-
-Written once, in async form, like `RetryingTransport`.
+After a broken connection, `listen` requests the stream again from the last message. It is written once, in async form,
+like `RetryingTransport`.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
     from rota.client.requests import Request
     from rota.client.retrying import IncomingResponse, RetryingTransport
 
-
 _MAX_BUFFER_BYTES = 1 << 24
+RECONNECT_DELAY = 1.0
+"""Seconds before the stream is requested again, as the scheduler announces in `retry`."""
 
 
 class SseMessage:
@@ -75,10 +75,6 @@ class SseDecoder:
         self._last_id = fields.get("id", [self._last_id])[-1]
         if "data" in fields:
             yield SseMessage(fields.get("event", ["message"])[-1], "\n".join(fields["data"]), self._last_id)
-
-
-RECONNECT_DELAY = 1.0
-"""Seconds before the stream is requested again, as the scheduler announces in `retry`."""
 
 
 async def listen(

@@ -3,10 +3,8 @@
 A command opens a connection for each request: it makes one or two, and pooling would cost more. The connections of
 `rota.Client` are pooled in `client/sdk/transports.py`.
 
-Incremental decoder of HTTP/1.1 responses.
-
-It is fed with the received bytes and returns the bytes of the body. So the same code serves a short response, a long
-poll that a selector watches together with others, and a log that is followed for hours.
+`ResponseDecoder` is fed with the received bytes and returns the bytes of the body. So the same code serves a short
+response, a long poll that a selector watches together with others, and a log that is followed for hours.
 """
 
 from __future__ import annotations
@@ -32,14 +30,43 @@ from rota.errors import HomeError, InvalidInput, RotaError
 from rota.home import Home, short_socket_path
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    class SchedulerAddress(Protocol):
+        """Address of a scheduler."""
+
+        @property
+        def headers(self) -> Mapping[str, str]: ...
+        def connect(self, timeout: float | None) -> socket.socket: ...
 
 
 _MAX_LINE_BYTES = 65_536
 _STATUSES_WITHOUT_BODY = (204, 304)
+NO_RESPONSE_TEXT = "the scheduler does not answer; see the end of `rota.log` in its home, and `rota doctor`"
+
+
+class HttpResponse:
+    """A complete response."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    def json(self) -> Any:
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise InvalidResponse(
+                "the scheduler's response is not JSON; check with `rota doctor` that `rota.sock` belongs to Rota"
+            ) from None
 
 
 class ResponseDecoder:
-    """An incremental decoder of one response."""
+    """An incremental decoder of one HTTP/1.1 response."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -169,39 +196,6 @@ class ResponseDecoder:
         self._body += self._buffer
         self._buffer.clear()
         return False
-
-
-if TYPE_CHECKING:
-    from typing import Any, Protocol
-
-    class SchedulerAddress(Protocol):
-        """Address of a scheduler."""
-
-        @property
-        def headers(self) -> Mapping[str, str]: ...
-        def connect(self, timeout: float | None) -> socket.socket: ...
-
-
-NO_RESPONSE_TEXT = "the scheduler does not answer; see the end of `rota.log` in its home, and `rota doctor`"
-
-
-class HttpResponse:
-    """A complete response."""
-
-    __slots__ = ("body", "headers", "status")
-
-    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.status = status
-        self.headers = headers
-        self.body = body
-
-    def json(self) -> Any:
-        try:
-            return json.loads(self.body)
-        except ValueError:
-            raise InvalidResponse(
-                "the scheduler's response is not JSON; check with `rota doctor` that `rota.sock` belongs to Rota"
-            ) from None
 
 
 class ResponseReader:

@@ -1,20 +1,6 @@
-"""`rota pause`: pause everything, or one pool, flow or target. Running jobs continue; no new jobs start.
+"""Verbs of the scheduler: `rota pause`, `resume`, `clear`, `status`, `tick`, `pool`, `breaker` and `lock`.
 
-`rota resume`: resume paused work.
-
-`rota clear`: cancel waiting jobs, all or of one pool, flow or target. Running jobs continue.
-
-Scope of `rota pause`, `resume` and `clear`: everything, or one pool, flow or target.
-
-`rota status`: show the state of the scheduler and the queue.
-
-`rota tick`: evaluate all jobs now, including changes outside the scheduler, and start the ready ones.
-
-`rota pool`: list pools and set their sizes.
-
-`rota breaker`: list and reset the circuit breakers of types and targets.
-
-`rota lock`: list locks with their holders and waiters.
+`pause`, `resume` and `clear` apply to everything, or to one pool, flow or target. Running jobs continue.
 """
 
 from __future__ import annotations
@@ -51,41 +37,25 @@ if TYPE_CHECKING:
 
     from rota.client.requests import Json
 
-
-GLOBAL = "global"
-
-
-def add_scope(parser: argparse.ArgumentParser) -> None:
-    scopes = parser.add_mutually_exclusive_group()
-    scopes.add_argument(
-        "--pool", metavar="NAME", help="Apply only to this pool: type/…, flow/…, target/… or resource/…."
-    )
-    scopes.add_argument("--flow", metavar="FLOW", help="Apply only to this flow.")
-    scopes.add_argument("--target", metavar="TARGET", help="Apply only to this target.")
-
-
-def scope_of(args: argparse.Namespace) -> str:
-    if args.flow is not None:
-        return f"flow/{args.flow}"
-    if args.target is not None:
-        return f"target/{args.target}"
-    return GLOBAL if args.pool is None else args.pool
-
-
-def scope_text(scope: str) -> str:
-    return "everything" if scope == GLOBAL else scope
+_GLOBAL = "global"
+_TICK_REASON_TEXTS = {
+    "none": "nothing is ready",
+    "ready": "no more jobs are ready",
+    "batch": "the batch limit is reached",
+    "capacity": "there is no free capacity",
+}
 
 
 def add_pause_arguments(parser: argparse.ArgumentParser) -> None:
-    add_scope(parser)
+    _add_scope(parser)
 
 
 def run_pause(args: argparse.Namespace) -> int:
-    response = SchedulerSession(find_home(args.home)).request_json(pause(scope_of(args)))
+    response = SchedulerSession(find_home(args.home)).request_json(pause(_scope_of(args)))
     if args.json:
         print_json(response)
         return 0
-    print_text(f"{scope_text(response['scope'])} is paused by {response['paused_by']} since {response['paused_at']}")
+    print_text(f"{_scope_text(response['scope'])} is paused by {response['paused_by']} since {response['paused_at']}")
     if not response["has_changed"]:
         print_notice("nothing changed: it is already paused")
     if response.get("warning"):
@@ -94,30 +64,30 @@ def run_pause(args: argparse.Namespace) -> int:
 
 
 def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
-    add_scope(parser)
+    _add_scope(parser)
 
 
 def run_resume(args: argparse.Namespace) -> int:
-    response = SchedulerSession(find_home(args.home)).request_json(resume(scope_of(args)))
+    response = SchedulerSession(find_home(args.home)).request_json(resume(_scope_of(args)))
     if args.json:
         print_json(response)
     elif response["has_changed"]:
         pause = f"paused by {response['paused_by']} at {response['paused_at']}"
-        print_text(f"{scope_text(response['scope'])} resumed; it was {pause}")
+        print_text(f"{_scope_text(response['scope'])} resumed; it was {pause}")
     else:
         print_notice(
-            f"{scope_text(response['scope'])} is not paused; nothing was changed (`rota status` lists the pauses)"
+            f"{_scope_text(response['scope'])} is not paused; nothing was changed (`rota status` lists the pauses)"
         )
     return 0
 
 
 def add_clear_arguments(parser: argparse.ArgumentParser) -> None:
-    add_scope(parser)
+    _add_scope(parser)
     add_confirmation(parser)
 
 
 def run_clear(args: argparse.Namespace) -> int:
-    session, scope = SchedulerSession(find_home(args.home), is_read_only=args.dry_run), scope_of(args)
+    session, scope = SchedulerSession(find_home(args.home), is_read_only=args.dry_run), _scope_of(args)
     up_to = None
     if should_confirm(args) and not args.dry_run:
         plan = session.request_json(preview_clear(scope, limit=MAX_SHOWN))
@@ -136,9 +106,30 @@ def _print_cleared(args: argparse.Namespace, result: Json) -> int:
         print_json(result)
     else:
         count = result["cleared"]
-        of = "" if result["scope"] == GLOBAL else f" of {result['scope']}"
+        of = "" if result["scope"] == _GLOBAL else f" of {result['scope']}"
         print_text(f"{count} {'job' if count == 1 else 'jobs'}{of} cancelled")
     return 0
+
+
+def _add_scope(parser: argparse.ArgumentParser) -> None:
+    scopes = parser.add_mutually_exclusive_group()
+    scopes.add_argument(
+        "--pool", metavar="NAME", help="Apply only to this pool: type/…, flow/…, target/… or resource/…."
+    )
+    scopes.add_argument("--flow", metavar="FLOW", help="Apply only to this flow.")
+    scopes.add_argument("--target", metavar="TARGET", help="Apply only to this target.")
+
+
+def _scope_of(args: argparse.Namespace) -> str:
+    if args.flow is not None:
+        return f"flow/{args.flow}"
+    if args.target is not None:
+        return f"target/{args.target}"
+    return _GLOBAL if args.pool is None else args.pool
+
+
+def _scope_text(scope: str) -> str:
+    return "everything" if scope == _GLOBAL else scope
 
 
 def add_status_arguments(parser: argparse.ArgumentParser) -> None:
@@ -154,22 +145,14 @@ def run_status(args: argparse.Namespace) -> int:
     return 0
 
 
-_REASON_TEXTS = {
-    "none": "nothing is ready",
-    "ready": "no more jobs are ready",
-    "batch": "the batch limit is reached",
-    "capacity": "there is no free capacity",
-}
-
-
 def add_tick_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="Print the jobs that would start without changing anything."
     )
-    parser.add_argument("--batch", type=_parse_batch, metavar="N", help="Start at most N jobs.")
+    parser.add_argument("--batch", type=_parse_batch_size, metavar="N", help="Start at most N jobs.")
 
 
-def _parse_batch(text: str) -> int:
+def _parse_batch_size(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) < 2**31:
         raise argparse.ArgumentTypeError(f"{text} is not a valid number of jobs; use a number from 1 to 2147483647")
     return int(text)
@@ -184,18 +167,18 @@ def run_tick(args: argparse.Namespace) -> int:
         return 0
     for job in response["would_dispatch" if args.dry_run else "dispatched"]:
         print_text(job)
-    print_notice(_format_summary(response, is_dry_run=args.dry_run))
+    print_notice(_format_tick(response, is_dry_run=args.dry_run))
     return 0
 
 
-def _format_summary(result: dict[str, object], *, is_dry_run: bool) -> str:
+def _format_tick(result: dict[str, object], *, is_dry_run: bool) -> str:
     started, would = result["dispatched"], result["would_dispatch"]
     assert isinstance(started, list)  # noqa: S101 - the API guarantees it
     assert isinstance(would, list)  # noqa: S101
     text = f"would start {len(would)}" if is_dry_run else f"started {len(started)}"
     later = f", {len(would)} to follow" if would and not is_dry_run else ""
     skipped = f"; ready but not started: {result['skipped']}" if result["skipped"] else ""
-    reason = result.get("blocker") or _REASON_TEXTS[str(result["reason"])]
+    reason = result.get("blocker") or _TICK_REASON_TEXTS[str(result["reason"])]
     return f"{text}{later}: {reason}{skipped}"
 
 
@@ -281,14 +264,14 @@ def run_lock(args: argparse.Namespace) -> int:
         return 0
     shown = [lock for lock in locks if lock["holders"] or lock["waiters"]]
     if shown:
-        print_text("\n".join(lock_table(shown, width=terminal_width(sys.stdout))))
+        print_text("\n".join(_lock_table(shown, width=terminal_width(sys.stdout))))
     else:
         lock = None if key is None else f"lock {escape_unprintable(key)}"
         print_notice("no lock is held or waited for" if lock is None else f"{lock} is not held and has no waiters")
     return 0
 
 
-def lock_table(locks: Sequence[Json], *, width: int | None) -> list[str]:
+def _lock_table(locks: Sequence[Json], *, width: int | None) -> list[str]:
     rows = [["LOCK", "MODE", "HOLDERS", "WAITERS"]]
     rows += [
         [

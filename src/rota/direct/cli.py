@@ -1,6 +1,6 @@
-"""`rota run`: run a command ahead of the queue, as if it ran in the foreground of this terminal.
+"""`rota run` and `rota reservation`: run a command ahead of the queue, and list and cancel such direct executions.
 
-`rota reservation`: list and cancel direct executions.
+With `rota run`, the command runs as if in the foreground of this terminal.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from rota.client.requests import Json
 
-
 _JOB_VARIABLES = ("ROTA_JOB", "ROTA_RUN", "ROTA_RESERVATION", "ROTA_PARAMS", "ROTA_SESSION_FILE", "ROTA_INPUT_PATCH")
 """Variables that identify the job that this command runs in; the new command does not inherit them."""
+_TABLE_FIELDS = ("id", "status", "time", "actor", "title", "why")
+_TABLE_HEADERS = ("ID", "STATUS", "TIME", "ACTOR", "NAME/COMMAND", "WAIT")
+_STATUS_COLUMN, _FLEXIBLE_COLUMNS = 1, ((4, 5), 12)
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +74,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_run(args: argparse.Namespace) -> int:
-    request = build_request(args)
+    request = _build_request(args)
     notify = make_notifier(is_quiet=args.quiet)
     if not args.quiet:
         print_quoting_hint(request.get("command", []), "run")
@@ -105,7 +107,7 @@ def _exit_by_signal(signal_number: int) -> int:
     return 128 + signal_number
 
 
-def build_request(args: argparse.Namespace) -> Json:
+def _build_request(args: argparse.Namespace) -> Json:
     """Return the request body with the given options; the defaults of the server apply to the others."""
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     require_one_command(command, args.template, "run")
@@ -131,11 +133,6 @@ def build_request(args: argparse.Namespace) -> Json:
     return {**request, **environment, "env": variables}
 
 
-_FIELDS = ("id", "status", "time", "actor", "title", "why")
-_HEADERS = ("ID", "STATUS", "TIME", "ACTOR", "NAME/COMMAND", "WAIT")
-_STATUS_COLUMN, _FLEXIBLE_COLUMNS = 1, ((4, 5), 12)
-
-
 def add_reservation_arguments(parser: argparse.ArgumentParser) -> None:
     actions = add_actions(
         parser,
@@ -154,7 +151,7 @@ def run_reservation(args: argparse.Namespace) -> int:
     is_read_only = args.action != "cancel" or args.dry_run
     session = SchedulerSession(find_home(args.home), is_read_only=is_read_only)
     if args.action == "cancel":
-        return _cancel(session, args)
+        return _cancel_reservations(session, args)
     response = {"reservations": [*session.pages(list_reservations, "reservations")]}
     if args.json:
         print_json(response)
@@ -167,7 +164,10 @@ def run_reservation(args: argparse.Namespace) -> int:
 
 def _reservation_table(reservations: list[Json]) -> list[str]:
     now, color = datetime.now(UTC), has_color(sys.stdout)
-    rows = [list(_HEADERS), *([format_cell(item, field, now=now) for field in _FIELDS] for item in reservations)]
+    rows = [
+        list(_TABLE_HEADERS),
+        *([format_cell(item, field, now=now) for field in _TABLE_FIELDS] for item in reservations),
+    ]
 
     def paint_cell(column: int, text: str, padded: str) -> str:
         return paint(padded, text, color=color) if column == _STATUS_COLUMN else padded
@@ -175,13 +175,13 @@ def _reservation_table(reservations: list[Json]) -> list[str]:
     return render(rows, width=terminal_width(sys.stdout), flexible=(_FLEXIBLE_COLUMNS,), paint=paint_cell)
 
 
-def _cancel(session: SchedulerSession, args: argparse.Namespace) -> int:
+def _cancel_reservations(session: SchedulerSession, args: argparse.Namespace) -> int:
     cancelled, code = [], 0
     names = list(dict.fromkeys(reservation_id(text) for text in args.reservations))
     if args.dry_run:
-        return _dry_run(session, names, as_json=args.json)
+        return _dry_run_cancel(session, names, as_json=args.json)
     if len(names) > 1 and should_confirm(args):
-        plan, _ = _plan(session, names)
+        plan, _ = _plan_cancel(session, names)
         if len(plan) > 1 and not confirm(f"cancel {len(plan)} direct executions?", _plan_lines(plan)):
             return DECLINED
     for reservation in waiting_first(names, lambda item: session.request_json(get_reservation(item))):
@@ -198,8 +198,8 @@ def _cancel(session: SchedulerSession, args: argparse.Namespace) -> int:
     return code
 
 
-def _dry_run(session: SchedulerSession, names: list[str], *, as_json: bool) -> int:
-    plan, refusals = _plan(session, names)
+def _dry_run_cancel(session: SchedulerSession, names: list[str], *, as_json: bool) -> int:
+    plan, refusals = _plan_cancel(session, names)
     for error in refusals:
         print_notice(error.message)
     if as_json:
@@ -213,7 +213,7 @@ def _dry_run(session: SchedulerSession, names: list[str], *, as_json: bool) -> i
     return refusals[0].exit_code if refusals else 0
 
 
-def _plan(session: SchedulerSession, names: list[str]) -> tuple[list[Json], list[RotaError]]:
+def _plan_cancel(session: SchedulerSession, names: list[str]) -> tuple[list[Json], list[RotaError]]:
     """Return the direct executions that would be cancelled, and the refusals of the others."""
     plan: list[Json] = []
     refusals: list[RotaError] = []

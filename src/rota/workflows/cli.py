@@ -1,7 +1,4 @@
-"""`rota apply`: submit the jobs of a workflow file as one group, all or none.
-
-Progress display of a group for `rota apply --wait`.
-"""
+"""`rota apply`: submit the jobs of a workflow file as one group, all or none, and show its progress with `--wait`."""
 
 from __future__ import annotations
 
@@ -25,7 +22,13 @@ from rota.cli.terminal import (
     terminal_height,
     terminal_width,
 )
-from rota.client.requests.jobs import TERMINAL_STATUSES, get_progress, preview_batch, submit_batch
+from rota.client.requests.jobs import (
+    FINISHED_GROUP_STATUSES,
+    TERMINAL_STATUSES,
+    get_progress,
+    preview_batch,
+    submit_batch,
+)
 from rota.client.session import SchedulerSession
 from rota.errors import Conflict, InvalidInput, QueueFull, RotaError, escape_unprintable
 from rota.home import find_home
@@ -42,7 +45,6 @@ if TYPE_CHECKING:
     from rota.workflows.document import WorkflowDocument
     from rota.workflows.workflow import Workflow
 
-
 _MAX_LISTED_JOBS = 5
 _EXAMPLE = """\
 example, flow.yaml:
@@ -57,6 +59,9 @@ example, flow.yaml:
   rota apply flow.yaml --dry-run     show the jobs without storing them
   rota apply flow.yaml --wait        return 0 only if all jobs succeed
 """
+_POLL_SECONDS = 30.0
+_MAX_LISTED_FAILURES = 20
+_FAILED_STATUSES = ("FAILED", "BLOCKED_BY_DEPENDENCY", "CANCELLED")
 
 
 class _RawFormatter(Formatter, argparse.RawDescriptionHelpFormatter):
@@ -243,22 +248,20 @@ def _print_result(
         print_text("\n".join([result["group"], *(f"{job['id']}\t{job['local']}" for job in result["jobs"])]))
     code = 0
     if args.wait:
-        code, end = _follow_group(session, result["group"], limit, args.timeout)
+        code, end = _wait_for_group(session, result["group"], limit, args.timeout)
         result |= end
     if args.json:
         print_json(result)
     return code
 
 
-def _follow_group(
+def _wait_for_group(
     session: SchedulerSession, group: str, limit: float | None, limit_text: str | None
 ) -> tuple[int, Json]:
     continues = f"{group} continues; `rota wait {group}` follows it again, `rota group cancel {group}` cancels it"
     try:
         flush()
-        from rota.jobs.cli.wait import TIMED_OUT
-
-        code, end = follow_group(session, group, limit)
+        code, end = _follow_group(session, group, limit)
     except KeyboardInterrupt:
         print_notice(continues)
         raise
@@ -267,13 +270,7 @@ def _follow_group(
     return code, end
 
 
-ENDED_STATUSES = ("COMPLETED", "PARTIAL", "CANCELLED")
-_POLL_SECONDS = 30.0
-_MAX_FAILURES_SHOWN = 20
-_FAILED_STATUSES = ("FAILED", "BLOCKED_BY_DEPENDENCY", "CANCELLED")
-
-
-def follow_group(session: SchedulerSession, group: str, limit: float | None) -> tuple[int, Json]:
+def _follow_group(session: SchedulerSession, group: str, limit: float | None) -> tuple[int, Json]:
     """Follow a group until it ends or the time limit expires. Return the exit code and the result."""
     deadline = None if limit is None else time.monotonic() + limit
     view: GroupScreenView | GroupLineView = GroupScreenView(sys.stderr) if can_redraw(sys.stderr) else GroupLineView()
@@ -287,9 +284,9 @@ def follow_group(session: SchedulerSession, group: str, limit: float | None) -> 
             if job["status"] in _FAILED_STATUSES and job["retried_as"] is None:
                 failed[job["id"]] = job
         view.draw(progress)
-        if progress["status"] in ENDED_STATUSES and not progress["ended"]:
+        if progress["status"] in FINISHED_GROUP_STATUSES and not progress["ended"]:
             break
-        if progress["status"] not in ENDED_STATUSES and deadline is not None and time.monotonic() >= deadline:
+        if progress["status"] not in FINISHED_GROUP_STATUSES and deadline is not None and time.monotonic() >= deadline:
             return TIMED_OUT, _final_result(progress, failed)
     _print_summary(progress, failed)
     return 0 if progress["status"] == "COMPLETED" else 1, _final_result(progress, failed)
@@ -308,11 +305,11 @@ def _print_summary(progress: Json, failed: dict[str, Json]) -> None:
     print_notice(f"{progress['id']} {progress['status']}: {format_counts(progress)}")
     # Failed jobs first: the blocked and cancelled ones are usually consequences.
     result = sorted(failed.values(), key=lambda job: _FAILED_STATUSES.index(job["status"]))
-    for job in result[:_MAX_FAILURES_SHOWN]:
+    for job in result[:_MAX_LISTED_FAILURES]:
         logs = f"; see `rota logs {job['id']}`" if job["status"] == "FAILED" else f"; see `rota why {job['id']}`"
         print_notice(escape_unprintable(f"{format_end(job)}{logs}"))
-    if len(result) > _MAX_FAILURES_SHOWN:
-        print_notice(f"… and {len(result) - _MAX_FAILURES_SHOWN} more; `rota group show {progress['id']}` lists them")
+    if len(result) > _MAX_LISTED_FAILURES:
+        print_notice(f"… and {len(result) - _MAX_LISTED_FAILURES} more; `rota group show {progress['id']}` lists them")
 
 
 def format_counts(progress: Json) -> str:

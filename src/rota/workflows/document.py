@@ -1,10 +1,9 @@
-"""Parse the text of a workflow file in any of its syntaxes into dicts, lists and scalars.
+"""Parser of workflow files in any of their syntaxes. The result has dicts, lists and scalars.
 
-TOML parser. `tomllib` reports no positions, so after an error they are searched in the text.
+`tomllib` reports no positions, so after an error they are searched in the text.
 
-YAML 1.2 parser on top of the events of libyaml. Few words are special, and duplicate keys are refused.
-
-A loader of PyYAML takes seven times as long, reads `no` as false, and keeps the last of two jobs with the same name.
+YAML 1.2 is composed from the events of libyaml. Few words are special, and duplicate keys are refused. A loader of
+PyYAML takes seven times as long, reads `no` as false, and keeps the last of two jobs with the same name.
 """
 
 from __future__ import annotations
@@ -19,12 +18,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-
 SYNTAXES = ("yaml", "toml")
 MAX_BYTES = 32 << 20
 
 _LOOKS_LIKE_TOML = re.compile(r"""\s*+(?:#[^\n]*+\s*+)*+(?:\[|[A-Za-z0-9_."'-]+[ \t]*=)""")
 _SURROGATE_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_TOML_ERROR_POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_TOML_KEY = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
+_TOML_DOTTED_KEY = re.compile(rf"{_TOML_KEY}(?:[ \t]*\.[ \t]*{_TOML_KEY})*")
+_TOML_KEYS = re.compile(_TOML_KEY)
+_TOML_LITERALS_AND_COMMENTS = re.compile(
+    r"\"{3}(?:[^\"\\]|\\.|\"(?!\"\"))*(?:\"{3,5})?|'{3}(?:[^']|'(?!''))*(?:'{3,5})?"
+    r"|\"(?:[^\"\\\n]|\\.)*\"?|'[^'\n]*'?|#[^\n]*",
+    re.DOTALL,
+)
+"""Strings and comments, in which brackets have no meaning."""
+MAX_DEPTH = 100
+MAX_NODES = 2_000_000
+"""Maximum number of nodes with all aliases expanded, so that a short text cannot become a huge document."""
+
+_UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ALLOWED_TAGS = {"!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
+_SPECIAL_FIRST_CHARACTERS = frozenset("-+.0123456789~tTfFnN")
+_MERGE_KEY = "<<"
 
 
 class WorkflowDocument:
@@ -62,7 +78,7 @@ def guess_syntax(text: str) -> str:
 
 def _parse(text: str, syntax: str) -> Any:
     if syntax == "toml":
-        return parse(text)
+        return _parse_toml(text)
     if text.lstrip().startswith("{"):
         try:
             return json.loads(
@@ -76,9 +92,9 @@ def _parse(text: str, syntax: str) -> Any:
             pass  # it may still be YAML, and the YAML parser reports a position otherwise
 
     try:
-        return compose(text)
+        return _parse_yaml(text)
     except Fault:
-        return compose(text, {})  # fails again, now with the position of the first duplicate
+        return _parse_yaml(text, {})  # fails again, now with the position of the first duplicate
 
 
 def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -97,12 +113,12 @@ def _refuse_constant(name: str) -> Any:
 
 def _find_positions(text: str, syntax: str) -> dict[DocumentPath, SourcePosition]:
     if syntax == "toml":
-        return find_positions(text)
+        return _find_toml_positions(text)
 
     positions: dict[DocumentPath, SourcePosition] = {}
     try:
         # JSON escapes characters beyond 16 bits as two surrogates, which YAML does not accept.
-        compose(_SURROGATE_PAIR.sub(_join_surrogates, text), positions)
+        _parse_yaml(_SURROGATE_PAIR.sub(_join_surrogates, text), positions)
     except Fault:
         return positions
     return positions
@@ -112,19 +128,7 @@ def _join_surrogates(pair: re.Match[str]) -> str:
     return chr(0x10000 + ((int(pair[1], 16) - 0xD800) << 10) + int(pair[2], 16) - 0xDC00)
 
 
-_ERROR_POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
-_KEY = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
-_DOTTED_KEY = re.compile(rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*")
-_KEYS = re.compile(_KEY)
-_LITERALS_AND_COMMENTS = re.compile(
-    r"\"{3}(?:[^\"\\]|\\.|\"(?!\"\"))*(?:\"{3,5})?|'{3}(?:[^']|'(?!''))*(?:'{3,5})?"
-    r"|\"(?:[^\"\\\n]|\\.)*\"?|'[^'\n]*'?|#[^\n]*",
-    re.DOTALL,
-)
-"""Strings and comments, in which brackets have no meaning."""
-
-
-def parse(text: str) -> Any:
+def _parse_toml(text: str) -> Any:
     try:
         return tomllib.loads(text, parse_float=PlainScalar)
     except tomllib.TOMLDecodeError as error:
@@ -136,23 +140,25 @@ def parse(text: str) -> Any:
 
 
 def _make_toml_fault(text: str, message: str) -> Fault:
-    match = _ERROR_POSITION.search(message)
+    match = _TOML_ERROR_POSITION.search(message)
     if match is None:
         return Fault((), f"not TOML: {message}")
     line, column = (int(match[1]), int(match[2])) if match[1] else (text.count("\n") + 1, 0)
     return Fault((), f"not TOML: {message[: match.start()]}", (line, column))
 
 
-def find_positions(text: str) -> dict[DocumentPath, SourcePosition]:
+def _find_toml_positions(text: str) -> dict[DocumentPath, SourcePosition]:
     """Return the positions of tables and keys. Everything in the value of a key has the position of the key."""
     positions: dict[DocumentPath, SourcePosition] = {}
     table: DocumentPath = ()
     depth = 0
-    for number, (line, blank) in enumerate(zip(text.split("\n"), _blank_literals(text).split("\n"), strict=True), 1):
+    for number, (line, blank) in enumerate(
+        zip(text.split("\n"), _blank_toml_literals(text).split("\n"), strict=True), 1
+    ):
         begin = len(line) - len(line.lstrip(" \t"))
         is_header = line.startswith("[", begin)
         if depth == 0 and blank.strip() and (is_header or "=" in blank):
-            path = _parse_key(line[begin:].lstrip("[ \t"))
+            path = _parse_toml_key(line[begin:].lstrip("[ \t"))
             table, path = (path, path) if is_header else (table, table + path)
             for end in range(1, len(path) + 1):
                 positions.setdefault(path[:end], (number, begin + 1))
@@ -161,34 +167,26 @@ def find_positions(text: str) -> dict[DocumentPath, SourcePosition]:
     return positions
 
 
-def _blank_literals(text: str) -> str:
+def _blank_toml_literals(text: str) -> str:
     """Replace strings and comments with underscores and keep the lines."""
-    return _LITERALS_AND_COMMENTS.sub(lambda match: "".join("\n" if char == "\n" else "_" for char in match[0]), text)
+    return _TOML_LITERALS_AND_COMMENTS.sub(
+        lambda match: "".join("\n" if char == "\n" else "_" for char in match[0]), text
+    )
 
 
-def _parse_key(text: str) -> DocumentPath:
-    dotted = _DOTTED_KEY.match(text)
-    return tuple(_unquote(word) for word in _KEYS.findall(dotted[0])) if dotted else ()
+def _parse_toml_key(text: str) -> DocumentPath:
+    dotted = _TOML_DOTTED_KEY.match(text)
+    return tuple(_unquote_toml(word) for word in _TOML_KEYS.findall(dotted[0])) if dotted else ()
 
 
-def _unquote(word: str) -> str:
+def _unquote_toml(word: str) -> str:
     try:
         return str(next(iter(tomllib.loads(f"{word} = 0"))))
     except tomllib.TOMLDecodeError:
         return word
 
 
-MAX_DEPTH = 100
-MAX_NODES = 2_000_000
-"""Maximum number of nodes with all aliases expanded, so that a short text cannot become a huge document."""
-
-_UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_ALLOWED_TAGS = {"!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
-_SPECIAL_FIRST_CHARACTERS = frozenset("-+.0123456789~tTfFnN")
-_MERGE_KEY = "<<"
-
-
-class _Frame:
+class _YamlFrame:
     """Unfinished list or map."""
 
     __slots__ = ("anchor", "first_node", "is_map", "key", "merged", "value")
@@ -207,9 +205,9 @@ class _Frame:
         return (self.key or "") if self.is_map else len(self.value)
 
 
-class _Composer:
+class _YamlComposer:
     def __init__(self, positions: dict[DocumentPath, SourcePosition] | None) -> None:
-        self.stack: list[_Frame] = []
+        self.stack: list[_YamlFrame] = []
         self.documents: list[Any] = []
         self._positions = positions
         self._anchors: dict[str, tuple[Any, int]] = {}
@@ -238,7 +236,7 @@ class _Composer:
         if event.anchor is not None:
             self._anchors[event.anchor] = value, 1
 
-    def _set_key(self, frame: _Frame, key: str, event: Any) -> None:
+    def _set_key(self, frame: _YamlFrame, key: str, event: Any) -> None:
         frame.key = str(key) if type(key) is PlainScalar else key
         if frame.key == _MERGE_KEY and not event.style:
             return
@@ -269,7 +267,7 @@ class _Composer:
         self._count(1, event)
         if self._positions is not None and self.stack and not self.stack[-1].is_map:
             self._positions[self.path] = event.start_mark.line + 1, event.start_mark.column + 1
-        self.stack.append(_Frame(value, is_map=is_map, anchor=event.anchor, first_node=self._nodes))
+        self.stack.append(_YamlFrame(value, is_map=is_map, anchor=event.anchor, first_node=self._nodes))
 
     def close(self, event: Any) -> None:
         frame = self.stack.pop()
@@ -304,7 +302,7 @@ class _Composer:
             frame.value[frame.key] = value
         frame.key = None
 
-    def _merge(self, frame: _Frame, value: Any, event: Any) -> None:
+    def _merge(self, frame: _YamlFrame, value: Any, event: Any) -> None:
         sources = value if isinstance(value, list) else [value]
         if not all(isinstance(source, dict) for source in sources):
             raise self.make_fault("<< merges maps: write <<: *NAME, with the anchor &NAME at a map above", event)
@@ -326,19 +324,19 @@ class _Composer:
             raise self.make_fault("a key must be a word, not a list, a map or an alias", event)
 
 
-def compose(text: str, positions: dict[DocumentPath, SourcePosition] | None = None) -> Any:
+def _parse_yaml(text: str, positions: dict[DocumentPath, SourcePosition] | None = None) -> Any:
     """Return the document as dicts, lists and scalars, and add the position of each path to `positions`."""
     from yaml import YAMLError
 
-    composer = _Composer(positions)
+    composer = _YamlComposer(positions)
     try:
-        _feed_events(composer, text)
+        _feed_yaml_events(composer, text)
     except YAMLError as error:
-        raise _make_syntax_fault(text, error) from None
+        raise _make_yaml_fault(text, error) from None
     return composer.documents[0] if composer.documents else None
 
 
-def _feed_events(composer: _Composer, text: str) -> None:
+def _feed_yaml_events(composer: _YamlComposer, text: str) -> None:
     from yaml import events
     from yaml._yaml import CParser
 
@@ -359,7 +357,7 @@ def _feed_events(composer: _Composer, text: str) -> None:
             handle(event)
 
 
-def _make_syntax_fault(text: str, error: Any) -> Fault:
+def _make_yaml_fault(text: str, error: Any) -> Fault:
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         match = _UNPRINTABLE.search(text)

@@ -1,9 +1,7 @@
-"""Scalars of a workflow file, which the reader of a field converts to the type of the field.
+"""Scalars of a workflow file, and the faults of the file with their positions.
 
-An unquoted YAML scalar keeps its text until a field needs a number, so that `command: [sleep, 0.50]` passes `0.50` to
-the program.
-
-Faults of a workflow file, with their positions.
+The reader of a field converts a scalar to the type of the field. An unquoted YAML scalar keeps its text until a field
+needs a number, so that `command: [sleep, 0.50]` passes `0.50` to the program.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _NON_TEXT = re.compile(
     r"(?:~|null|Null|NULL|true|True|TRUE|false|False|FALSE|"
@@ -30,6 +27,13 @@ _NULL_WORDS = ("", "~", "null", "Null", "NULL")
 _BOOLEAN_WORDS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _MAX_DIGITS = 300
 """Maximum number of digits of a number. More digits are text, or a mistake."""
+PathPart = str | int
+DocumentPath = tuple[PathPart, ...]
+"""Keys and list indexes from the top of the document."""
+SourcePosition = tuple[int, int]
+"""Line and column, both from 1. Column 0 stands for the whole line."""
+
+MAX_SHOWN_FAULTS = 20
 
 
 class PlainScalar(str):
@@ -102,15 +106,6 @@ def _plain_as_json(value: PlainScalar) -> Any:
     if not math.isfinite(number):
         raise ValueError(f"JSON cannot represent the number {value}; put it in quotes")
     return number
-
-
-PathPart = str | int
-DocumentPath = tuple[PathPart, ...]
-"""Keys and list indexes from the top of the document."""
-SourcePosition = tuple[int, int]
-"""Line and column, both from 1. Column 0 stands for the whole line."""
-
-MAX_SHOWN_FAULTS = 20
 
 
 class Fault(Exception):

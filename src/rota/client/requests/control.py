@@ -1,9 +1,4 @@
-"""Requests for the scheduler: status, pools, breakers and control.
-
-Requests for events.
-
-Requests for direct executions and their reservations.
-"""
+"""Requests for the scheduler: status, pools, breakers, control and events, and for direct executions."""
 
 from __future__ import annotations
 
@@ -19,6 +14,8 @@ if TYPE_CHECKING:
 
     from rota.client.requests import Json
     from rota.client.requests.options import Command, DirectOptions, Duration, Seconds
+
+STREAM = "text/event-stream"
 
 
 def get_scheduler() -> Request:
@@ -118,9 +115,6 @@ def stop(*, grace: Duration | None = None, kill: bool = False) -> Request:
     """Shut down the scheduler. Running jobs have `grace` to finish; with `kill`, the remaining ones are ended."""
     body = {} if grace is None else {"grace": as_duration(grace)}
     return Request("POST", "/api/scheduler/stop", body={**body, "kill": True} if kill else body)
-
-
-STREAM = "text/event-stream"
 
 
 def list_events(

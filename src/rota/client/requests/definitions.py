@@ -1,9 +1,4 @@
-"""Requests for templates: named defaults for jobs of one kind.
-
-Requests for schedules.
-
-Requests for webhook endpoints and deliveries.
-"""
+"""Requests for templates, schedules, webhook endpoints and deliveries."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""Requests for jobs: submit, show, wait, cancel, edit, move, rewind.
-
-Requests for runs and retries.
-
-Requests for logs.
-
-Requests for the queue, its order, and locks.
-
-Requests for the dependency graph.
-
-Requests for artifacts.
-
-Requests for groups.
-"""
+"""Requests for jobs, their runs, logs, locks and artifacts, and for the queue, the dependency graph and groups."""
 
 from __future__ import annotations
 
@@ -44,9 +31,11 @@ if TYPE_CHECKING:
         Seconds,
     )
 
-
 ACTIVE_STATUSES = ("QUEUED", "WAITING_ON_DEPS", "WAITING_ON_LOCKS", "RUNNING", "UNREADABLE")
 TERMINAL_STATUSES = ("COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "BLOCKED_BY_DEPENDENCY")
+LOG_CHUNK_BYTES = 1 << 20
+"""Size of the parts in which a log is read, so that no log is in memory as a whole."""
+FINISHED_GROUP_STATUSES = ("COMPLETED", "CANCELLED", "PARTIAL")
 
 
 def submit_job(command: Command = (), *, key: str | None = None, **options: Unpack[JobOptions]) -> Request:
@@ -224,10 +213,6 @@ def retry_run(run: str, *, key: str | None = None) -> Request:
     return Request("POST", f"/api/job-runs/{quote(run)}/retry", key=as_idempotency_key(key))
 
 
-CHUNK_BYTES = 1 << 20
-"""Size of the parts in which a log is read, so that no log is in memory as a whole."""
-
-
 def get_logs(job: str, *, run: str | None = None) -> Request:
     """Return the path and size of each log of a job, or of one of its runs."""
     return Request("GET", f"/api/jobs/{quote(job)}/logs{build_query(('run', run))}")
@@ -310,9 +295,6 @@ def get_artifact(artifact: str, *, cwd: Path | None = None) -> Request:
 def remove_artifact(artifact: str, *, cwd: Path | None = None) -> Request:
     """Withdraw an artifact."""
     return Request("DELETE", f"/api/artifacts/{quote(artifact, safe='/')}{build_query(('cwd', cwd))}")
-
-
-FINISHED_STATUSES = ("COMPLETED", "CANCELLED", "PARTIAL")
 
 
 def list_groups(*, open: bool = False, limit: int | None = None, cursor: str | None = None) -> Request:  # noqa: A002

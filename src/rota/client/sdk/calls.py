@@ -5,8 +5,8 @@ a coroutine function, or as an asynchronous generator function, each over a `Cha
 `AsyncClient` returns awaitables and asynchronous iterators. Type checkers see the signature and the result type of each
 method as if it were written in both classes.
 
-Working directory and environment of the calling program. Jobs run in them and relative paths refer to them, as with
-the CLI.
+Jobs run in the working directory and with the environment of the calling program, and relative paths refer to them, as
+with the CLI.
 """
 
 from __future__ import annotations
@@ -24,38 +24,6 @@ from rota.client.requests import MAX_PAGE_SIZE, Request
 from rota.client.requests.arguments import as_mapping
 from rota.client.retrying import RetryingTransport, iterate_blocking, run_blocking
 from rota.errors import InvalidInput
-
-
-def with_environment(request: Request) -> Request:
-    """Add the program's directory and environment to a request that does not specify them. `env` is added to the
-    program's own environment; an explicit `inherit_env` replaces it."""
-    body = dict(request.body)
-    if body.get("cwd") is None:
-        body["cwd"] = current_directory()
-    if "inherit_env" not in body:
-        explicit = as_mapping("env", body.get("env") or {})
-        body |= {"env": {**_text_environment(), **explicit}, "inherit_env": False}
-        if explicit and "jobs" not in body:
-            body["explicit_env"] = list(explicit)
-    return request.with_body(body)
-
-
-def current_directory() -> str:
-    return os.getcwd()  # noqa: PTH109 - a path as the shell shows it
-
-
-def _text_environment() -> dict[str, str]:
-    """Return the environment without variables that are not UTF-8: JSON cannot represent them."""
-    return {name: value for name, value in os.environ.items() if _is_text(name + value)}
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # Python represents bytes that are not UTF-8 as lone surrogates.
-        return False
-    return True
-
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -244,3 +212,34 @@ def _check_limit(limit: object) -> int | None:
     if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0):
         return limit
     raise InvalidInput(f"limit must be a number such as 100, at least 0, not {limit!r}")
+
+
+def with_environment(request: Request) -> Request:
+    """Add the program's directory and environment to a request that does not specify them. `env` is added to the
+    program's own environment; an explicit `inherit_env` replaces it."""
+    body = dict(request.body)
+    if body.get("cwd") is None:
+        body["cwd"] = current_directory()
+    if "inherit_env" not in body:
+        explicit = as_mapping("env", body.get("env") or {})
+        body |= {"env": {**_text_environment(), **explicit}, "inherit_env": False}
+        if explicit and "jobs" not in body:
+            body["explicit_env"] = list(explicit)
+    return request.with_body(body)
+
+
+def current_directory() -> str:
+    return os.getcwd()  # noqa: PTH109 - a path as the shell shows it
+
+
+def _text_environment() -> dict[str, str]:
+    """Return the environment without variables that are not UTF-8: JSON cannot represent them."""
+    return {name: value for name, value in os.environ.items() if _is_text(name + value)}
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # Python represents bytes that are not UTF-8 as lone surrogates.
+        return False
+    return True

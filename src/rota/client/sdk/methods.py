@@ -1,6 +1,6 @@
 """The methods of both clients, each with its request builder and its response type.
 
-Methods with several response types.
+A method with several response types is a function here, a method with several requests is one of `streams`.
 """
 
 from __future__ import annotations
@@ -204,9 +204,9 @@ async def metrics(channel: Channel) -> str:
 
 
 class ClientMethods:
-    # Jobs.
     """The methods that `Client` and `AsyncClient` share."""
 
+    # Jobs.
     submit = RequestCall(submit_job, SubmitResult, uses_environment=True)
     submit_many = RequestCall(submit_batch, BatchSubmitResult, uses_environment=True)
     preview_submit = RequestCall(preview_submit, SubmitResult, uses_environment=True)

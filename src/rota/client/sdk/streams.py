@@ -13,7 +13,7 @@ from rota.client.requests import Request
 from rota.client.requests.arguments import as_seconds
 from rota.client.requests.control import cancel_reservation, follow_events, get_reservation
 from rota.client.requests.jobs import (
-    CHUNK_BYTES,
+    LOG_CHUNK_BYTES,
     TERMINAL_STATUSES,
     cancel_group,
     cancel_job,
@@ -147,11 +147,13 @@ async def _read_log(
     channel: Channel, job: str, stream: str, offset: int, run: str | None
 ) -> AsyncGenerator[bytes, None]:
     while True:
-        chunk = (await channel.transport.request(get_log(job, stream, offset=offset, limit=CHUNK_BYTES, run=run))).body
+        chunk = (
+            await channel.transport.request(get_log(job, stream, offset=offset, limit=LOG_CHUNK_BYTES, run=run))
+        ).body
         if chunk:
             yield chunk
         offset += len(chunk)
-        if len(chunk) < CHUNK_BYTES:
+        if len(chunk) < LOG_CHUNK_BYTES:
             return
 
 

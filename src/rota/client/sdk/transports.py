@@ -1,12 +1,4 @@
-"""Transport for an event loop, over pooled connections. Cancelling a task closes its connection.
-
-A socket is registered with the loop only while a task waits for it. So it outlives the loop, and a fork of the process
-does not affect the parent's loop: streams of asyncio stay registered until the loop ends, and a child process shares
-the `epoll` of its parent.
-
-Blocking transport over pooled connections.
-
-Pool of connections that a client reuses.
+"""Transports of the two clients, blocking and for an event loop, over pooled connections.
 
 A client cannot know for certain whether the scheduler has closed an idle connection: it checks before use, but the
 connection may close while the request is in flight. So only repeatable requests use pooled connections. Other requests
@@ -16,7 +8,9 @@ Sockets are pooled as they are: not registered with an event loop, and without a
 The operations of a deque are atomic. A forked child closes the connections of its parent without using them: two
 processes on one connection would read each other's responses.
 
-TCP address of a scheduler: `http://127.0.0.1:7682` or `https://…`, with its token.
+With an event loop, a socket is registered only while a task waits for it, and cancelling the task closes the
+connection. So a socket outlives the loop, and a fork of the process does not affect the parent's loop: streams of
+asyncio stay registered until the loop ends, and a child process shares the `epoll` of its parent.
 """
 
 from __future__ import annotations
@@ -46,6 +40,8 @@ _MAX_IDLE_CONNECTIONS = 16
 """Maximum number of idle connections; others are closed. Connections in use are not limited."""
 _IDLE_TIMEOUT = 4.0
 """Seconds after which an idle connection is not reused. The scheduler closes it after five."""
+DEFAULT_PORT = 7682
+T = TypeVar("T")
 
 
 class _IdleConnection(NamedTuple):
@@ -144,10 +140,9 @@ def _is_idle(connection: socket.socket) -> bool:
     return not poll.poll(0)
 
 
-DEFAULT_PORT = 7682
-
-
 class TcpAddress:
+    """TCP address of a scheduler, `http://127.0.0.1:7682` or `https://…`, with its token."""
+
     def __init__(self, url: str, *, token: str | None = None, ca: str | None = None) -> None:
         """Parse the address. `ca` is a file with the certificates to trust instead of the system's."""
         if not isinstance(url, str) or not isinstance(token, str | None):
@@ -221,7 +216,42 @@ def disable_nagle(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-T = TypeVar("T")
+class PooledStream(ResponseStream):
+    """A response that is being received. Its connection returns to the pool when the response is complete."""
+
+    def __init__(self, connection: socket.socket, pool: ConnectionPool, no_response_hint: str | None) -> None:
+        super().__init__(connection, no_response_hint)
+        self._borrowed = pool.borrow(connection)
+
+    def receive(self) -> bytes:
+        self._borrowed.check_process()
+        try:
+            return super().receive()
+        except ConnectionBroken:
+            self._borrowed.mark_broken()
+            raise
+
+    def close(self) -> None:
+        self._borrowed.finish(is_reusable=self.is_connection_reusable)
+
+
+class PooledBlockingTransport(BlockingTransport):
+    def __init__(
+        self, address: HomeSocket | TcpAddress, home: Home | None, *, autostart: bool, outage_timeout: float | None
+    ) -> None:
+        super().__init__(address, home, autostart=autostart, outage_timeout=outage_timeout)
+        self.tolerates_outage = outage_timeout != 0
+        self.pool = ConnectionPool()
+
+    async def send(self, request: Request) -> BlockingStream:
+        data = encode_request(request, self._address.headers, keep_alive=True)
+        connection = self.pool.acquire() if request.is_repeatable else None
+        if connection is None:
+            connection = self._address.connect(request.timeout)
+        else:
+            connection.settimeout(request.timeout)
+        transmit(connection, data)
+        return BlockingStream(PooledStream(connection, self.pool, no_response_hint(self._address)))
 
 
 class AsyncResponseStream(ResponseReader):
@@ -383,41 +413,3 @@ async def _wait_until_ready(connection: socket.socket, *, for_write: bool) -> No
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-class PooledStream(ResponseStream):
-    """A response that is being received. Its connection returns to the pool when the response is complete."""
-
-    def __init__(self, connection: socket.socket, pool: ConnectionPool, no_response_hint: str | None) -> None:
-        super().__init__(connection, no_response_hint)
-        self._borrowed = pool.borrow(connection)
-
-    def receive(self) -> bytes:
-        self._borrowed.check_process()
-        try:
-            return super().receive()
-        except ConnectionBroken:
-            self._borrowed.mark_broken()
-            raise
-
-    def close(self) -> None:
-        self._borrowed.finish(is_reusable=self.is_connection_reusable)
-
-
-class PooledBlockingTransport(BlockingTransport):
-    def __init__(
-        self, address: HomeSocket | TcpAddress, home: Home | None, *, autostart: bool, outage_timeout: float | None
-    ) -> None:
-        super().__init__(address, home, autostart=autostart, outage_timeout=outage_timeout)
-        self.tolerates_outage = outage_timeout != 0
-        self.pool = ConnectionPool()
-
-    async def send(self, request: Request) -> BlockingStream:
-        data = encode_request(request, self._address.headers, keep_alive=True)
-        connection = self.pool.acquire() if request.is_repeatable else None
-        if connection is None:
-            connection = self._address.connect(request.timeout)
-        else:
-            connection.settimeout(request.timeout)
-        transmit(connection, data)
-        return BlockingStream(PooledStream(connection, self.pool, no_response_hint(self._address)))

@@ -1,15 +1,4 @@
-"""`rota cancel`: cancel jobs and groups, and wait until their processes have ended.
-
-`rota retry`: retry the last job of a chain, with a new count of attempts.
-
-`rota rewind`: put a job and everything downstream of it back in the queue.
-
-Chain of a job: the job and its retries.
-
-`rota edit`: change a waiting job.
-
-`rota move`: move waiting jobs within the queue.
-"""
+"""Verbs that change jobs: `rota cancel`, `retry`, `rewind`, `edit` and `move`."""
 
 from __future__ import annotations
 
@@ -29,7 +18,7 @@ from rota.cli.confirm import (
 from rota.cli.parser import UsageError, add_command_argument, group_not_found, is_job, job_id, job_or_group
 from rota.cli.terminal import print_json, print_notice, print_text
 from rota.client.requests.jobs import (
-    FINISHED_STATUSES,
+    FINISHED_GROUP_STATUSES,
     TERMINAL_STATUSES,
     cancel_group,
     cancel_job,
@@ -54,6 +43,24 @@ if TYPE_CHECKING:
 
     from rota.client.requests import Json, Request
 
+_MAX_LISTED_JOBS = 20
+_FIXED_OPTIONS = (
+    "after",
+    "needs",
+    "produces",
+    "pin",
+    "lock",
+    "pool",
+    "type",
+    "flow",
+    "phase",
+    "target",
+    "unique",
+    "cwd",
+    "env",
+)
+"""Options of `rota submit` that cannot be edited."""
+
 
 def add_cancel_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
@@ -69,8 +76,8 @@ def run_cancel(args: argparse.Namespace) -> int:
     cancelled, code = [], 0
     names = list(dict.fromkeys(job_or_group(text) for text in args.jobs))
     if args.dry_run:
-        return _dry_run(session, names, as_json=args.json)
-    if should_confirm(args) and not confirm_cancel(_plan(session, names)[0]):
+        return _dry_run_cancel(session, names, as_json=args.json)
+    if should_confirm(args) and not confirm_cancel(_plan_cancel(session, names)[0]):
         return DECLINED
     for job in waiting_first(names, lambda job: session.request_json(get_job(job))):
         was_cancelled = _is_cancelled(session, job)
@@ -92,15 +99,15 @@ def run_cancel(args: argparse.Namespace) -> int:
     return code
 
 
-def _dry_run(session: SchedulerSession, names: list[str], *, as_json: bool) -> int:
-    plan, refusals = _plan(session, names)
+def _dry_run_cancel(session: SchedulerSession, names: list[str], *, as_json: bool) -> int:
+    plan, refusals = _plan_cancel(session, names)
     for name, error in refusals:
         print_notice(_refusal_message(name, error))
     print_json({"dry_run": True, **plan}) if as_json else print_cancel_plan(plan)
     return refusals[0][1].exit_code if refusals else 0
 
 
-def _plan(session: SchedulerSession, names: list[str]) -> tuple[Json, list[tuple[str, RotaError]]]:
+def _plan_cancel(session: SchedulerSession, names: list[str]) -> tuple[Json, list[tuple[str, RotaError]]]:
     """Return the jobs that would end, without duplicates, and the refusals by name."""
     jobs: dict[str, Json] = {}
     dependents: dict[str, Json] = {}
@@ -117,6 +124,25 @@ def _plan(session: SchedulerSession, names: list[str]) -> tuple[Json, list[tuple
         "jobs": list(jobs.values()),
         "dependents": [job for job in dependents.values() if job["id"] not in jobs],
     }, refusals
+
+
+def _cancel_job(session: SchedulerSession, job: str) -> Json:
+    response: Json = session.request_json(cancel_job(job, wait=END_WAIT_SECONDS))
+    progress = EndProgress(session, response["id"])
+    while response["status"] not in TERMINAL_STATUSES:
+        progress.print_changes()
+        response = session.request_json(get_job(response["id"], wait=END_WAIT_SECONDS))
+    return response
+
+
+def cancel_whole_group(session: SchedulerSession, group: str) -> Json:
+    """Cancel a group and wait until its processes have ended."""
+    response: Json = session.request_json(cancel_group(group, wait=END_WAIT_SECONDS))
+    progress = EndProgress(session, f"the running jobs of {response['id']}")
+    while response["status"] not in FINISHED_GROUP_STATUSES:
+        progress.print_changes()
+        response = session.request_json(get_group(response["id"], wait=END_WAIT_SECONDS))
+    return response
 
 
 def _refusal_message(name: str, error: RotaError) -> str:
@@ -146,25 +172,6 @@ def _is_cancelled(session: SchedulerSession, name: str) -> bool:
     return bool(response["status"] == "CANCELLED")
 
 
-def _cancel_job(session: SchedulerSession, job: str) -> Json:
-    response: Json = session.request_json(cancel_job(job, wait=END_WAIT_SECONDS))
-    progress = EndProgress(session, response["id"])
-    while response["status"] not in TERMINAL_STATUSES:
-        progress.print_changes()
-        response = session.request_json(get_job(response["id"], wait=END_WAIT_SECONDS))
-    return response
-
-
-def cancel_whole_group(session: SchedulerSession, group: str) -> Json:
-    """Cancel a group and wait until its processes have ended."""
-    response: Json = session.request_json(cancel_group(group, wait=END_WAIT_SECONDS))
-    progress = EndProgress(session, f"the running jobs of {response['id']}")
-    while response["status"] not in FINISHED_STATUSES:
-        progress.print_changes()
-        response = session.request_json(get_group(response["id"], wait=END_WAIT_SECONDS))
-    return response
-
-
 def add_retry_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job_or_run", metavar="JOB|RUN", help="Any job of the chain, or a run of it.")
 
@@ -180,9 +187,6 @@ def run_retry(args: argparse.Namespace) -> int:
         print_notice(response["warning"])
     print_text(response["job"]["id"])
     return 0
-
-
-_MAX_NAMES = 20
 
 
 def add_rewind_arguments(parser: argparse.ArgumentParser) -> None:
@@ -208,13 +212,13 @@ def rewind(args: argparse.Namespace, session: SchedulerSession, request: Callabl
     if args.json:
         print_json(report)
     elif args.dry_run:
-        _print_plan(report)
+        _print_rewind_plan(report)
     else:
-        print_report(report)
+        _print_rewind_report(report)
     return 0
 
 
-def _print_plan(report: Json) -> None:
+def _print_rewind_plan(report: Json) -> None:
     for job in report["reset"]:
         state = " (CANCELLED)" * (job in report["cancelled"])
         print_text(f"would reset {job}{state}" + "; it would start immediately" * (job in report["restarted"]))
@@ -222,60 +226,24 @@ def _print_plan(report: Json) -> None:
         print_notice(f"warning: {report['warning']}")
 
 
-def print_report(report: Json) -> None:
+def _print_rewind_report(report: Json) -> None:
     if report["root"] != report["requested_job"]:
         print_notice(f"{report['root']} is the last job of the chain of {report['requested_job']}")
-    print_text(f"reset: {_format_names(report['reset'])}")
+    print_text(f"reset: {_format_jobs(report['reset'])}")
     if report["cancelled"]:
-        print_text(f"were CANCELLED: {_format_names(report['cancelled'])}")
+        print_text(f"were CANCELLED: {_format_jobs(report['cancelled'])}")
     if report["last_successful_point"]:
-        print_text(f"last successful point: {_format_names(report['last_successful_point'])}")
-    print_text(f"restarted: {_format_names(report['restarted'])}")
+        print_text(f"last successful point: {_format_jobs(report['last_successful_point'])}")
+    print_text(f"restarted: {_format_jobs(report['restarted'])}")
     if not report["restarted"]:
         print_notice(report["warning"] or f"nothing has started yet; `rota why {report['root']}` explains why")
     elif report["warning"]:
         print_notice(f"warning: {report['warning']}")
 
 
-def _format_names(jobs: list[str]) -> str:
-    more = f" and {len(jobs) - _MAX_NAMES} more" if len(jobs) > _MAX_NAMES else ""
-    return ", ".join(jobs[:_MAX_NAMES]) + more if jobs else "none"
-
-
-def wait_for_end(session: SchedulerSession, job: str) -> Json:
-    """Wait without a limit until a job has ended, and return the job."""
-    while True:
-        response: Json = session.request_json(get_job(job, wait=30))
-        if response["status"] in TERMINAL_STATUSES:
-            return response
-
-
-def next_in_chain(session: SchedulerSession, job: str) -> Json | None:
-    """Return the job that retried this one, or None if it is the last of its chain."""
-    response: Json = session.request_json(get_job(job, wait=0))
-    if response["id"] == job:
-        return None
-    while response["retry_of"] not in (None, job):
-        response = session.request_json(get_job(response["retry_of"]))
-    return response
-
-
-_FIXED_OPTIONS = (
-    "after",
-    "needs",
-    "produces",
-    "pin",
-    "lock",
-    "pool",
-    "type",
-    "flow",
-    "phase",
-    "target",
-    "unique",
-    "cwd",
-    "env",
-)
-"""Options of `rota submit` that cannot be edited."""
+def _format_jobs(jobs: list[str]) -> str:
+    more = f" and {len(jobs) - _MAX_LISTED_JOBS} more" if len(jobs) > _MAX_LISTED_JOBS else ""
+    return ", ".join(jobs[:_MAX_LISTED_JOBS]) + more if jobs else "none"
 
 
 def add_edit_arguments(parser: argparse.ArgumentParser) -> None:
@@ -303,7 +271,7 @@ def add_edit_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_edit(args: argparse.Namespace) -> int:
-    changes = build_request(args)
+    changes = _build_edit_request(args)
     response = SchedulerSession(find_home(args.home)).request_json(edit_job(job_id(args.job), **changes))
     if args.json:
         print_json(response)
@@ -320,7 +288,7 @@ def run_edit(args: argparse.Namespace) -> int:
     return 0
 
 
-def build_request(args: argparse.Namespace) -> Json:
+def _build_edit_request(args: argparse.Namespace) -> Json:
     """Return the request body with the changed fields only."""
     for name in _FIXED_OPTIONS:
         if getattr(args, f"fixed_{name}") is not None:

@@ -1,7 +1,4 @@
-"""`rota logs`: print the output of a job byte for byte, each stream to its own descriptor.
-
-Copy the logs of a job to stdout and stderr while they are written.
-"""
+"""`rota logs`: print the output of a job byte for byte, each stream to its own descriptor, and follow it on request."""
 
 from __future__ import annotations
 
@@ -15,13 +12,12 @@ from contextlib import ExitStack
 from rota.cli.parser import UsageError, job_id
 from rota.cli.terminal import checked_output, print_json, print_notice
 from rota.client.problem import ConnectionBroken, NotRunning
-from rota.client.requests.jobs import CHUNK_BYTES, follow_log, get_job, get_log, get_logs, get_run
+from rota.client.requests.jobs import LOG_CHUNK_BYTES, follow_log, get_job, get_log, get_logs, get_run
 from rota.client.retrying import STORE_POLL_INTERVAL, StoreOutage
 from rota.client.session import SchedulerSession
 from rota.client.transport import ResponseStream
 from rota.errors import StoreUnavailable
 from rota.home import find_home
-from rota.jobs.cli.change import next_in_chain
 from rota.jobs.cli.show import StoredJob, StoredLog
 
 TYPE_CHECKING = False
@@ -29,80 +25,8 @@ if TYPE_CHECKING:
     from rota.client.requests import Json
     from rota.home import Home
 
-
-def follow_chain(
-    session: SchedulerSession, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None
-) -> None:
-    """Follow the job and its retries, and return when the chain has ended."""
-    while True:
-        follow(session, job, streams, offsets)
-        following = next_in_chain(session, job)
-        if following is None:
-            return
-        _print_retry(session.request_json(get_job(job)), following)
-        job, offsets = following["id"], None
-
-
-def _print_retry(ended: Json, following: Json) -> None:
-    from rota.cli.rendering import reason_text
-
-    note = reason_text(following)
-    outcome = f"{ended['id']} {ended['status']}: {ended['reason']}" if ended["reason"] else f"{ended['id']} ended"
-    print_notice(f"{outcome}; following {following['id']}" + (f", {note}" if note else ""))
-
-
-def follow(
-    session: SchedulerSession, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None
-) -> None:
-    """Copy the logs byte for byte, and return when the job has ended and its logs are copied."""
-    copied = {name: (offsets or {}).get(name, 0) for name in streams}
-    outage = StoreOutage()
-    with selectors.DefaultSelector() as selector, ExitStack() as opened:
-
-        def open_log(name: str) -> None:
-            stream = opened.enter_context(session.open_stream(follow_log(job, name, offset=copied[name])))
-            selector.register(stream, selectors.EVENT_READ, (name, stream))
-
-        for name in streams:
-            open_log(name)
-        while selector.get_map():
-            for key, _ in selector.select():
-                name, stream = key.data
-                must_reopen = _copy_available(stream, name, copied, outage)
-                session.has_answered |= not must_reopen
-                if must_reopen or stream.is_finished:
-                    selector.unregister(stream)
-                    stream.close()
-                if must_reopen:
-                    open_log(name)
-
-
-def _copy_available(stream: ResponseStream, name: str, copied: dict[str, int], outage: StoreOutage) -> bool:
-    """Copy the received bytes. Return whether the connection broke and the rest must be requested again."""
-    try:
-        data = stream.receive()
-    except ConnectionBroken:
-        return True
-    except StoreUnavailable as error:
-        outage.raise_if_too_long(error)
-        time.sleep(STORE_POLL_INTERVAL)
-        return True
-    outage.end()
-    write_log(name, data)
-    copied[name] += len(data)
-    return False
-
-
-def write_log(name: str, data: bytes) -> None:
-    if data:
-        stream = sys.stdout if name == "stdout" else sys.stderr
-        with checked_output():
-            stream.buffer.write(data)
-            stream.buffer.flush()
-
-
 _STREAMS = {"stdout": ("stdout",), "stderr": ("stderr",), "both": ("stdout", "stderr")}
-_CHUNK_BYTES = 1 << 16
+_SEARCH_CHUNK_BYTES = 1 << 16
 """Bytes per read while searching backward from the end."""
 
 
@@ -167,7 +91,7 @@ def _print_logs(job: ServedJob | StoredJob, args: argparse.Namespace) -> dict[st
     elif not args.follow or args.tail is not None or args.bytes is not None:
         for name, log in logs.items():
             for chunk in read_chunks(log, offsets[name]):
-                write_log(name, chunk)
+                _write_log(name, chunk)
                 offsets[name] += len(chunk)
     return offsets
 
@@ -210,11 +134,11 @@ def _job_of_run(session: SchedulerSession, args: argparse.Namespace) -> str:
 def read_chunks(log: ServedLog | StoredLog, offset: int) -> Iterator[bytes]:
     """Yield the current content of the log from `offset` on, in chunks."""
     while True:
-        chunk = log.read(offset, CHUNK_BYTES)
+        chunk = log.read(offset, LOG_CHUNK_BYTES)
         if chunk:
             yield chunk
         offset += len(chunk)
-        if len(chunk) < CHUNK_BYTES:
+        if len(chunk) < LOG_CHUNK_BYTES:
             return
 
 
@@ -232,7 +156,7 @@ def last_lines_offset(log: ServedLog | StoredLog, size: int, count: int) -> int:
         return size
     end = size
     while end > 0:
-        start = max(0, end - _CHUNK_BYTES)
+        start = max(0, end - _SEARCH_CHUNK_BYTES)
         chunk = log.read(start, end - start)
         at = len(chunk) - (end == size)  # the last byte ends the last line and starts no other
         while (at := chunk.rfind(b"\n", 0, at)) >= 0:
@@ -241,3 +165,84 @@ def last_lines_offset(log: ServedLog | StoredLog, size: int, count: int) -> int:
                 return start + at + 1
         end = start
     return 0
+
+
+def follow_chain(
+    session: SchedulerSession, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None
+) -> None:
+    """Follow the job and its retries, and return when the chain has ended."""
+    while True:
+        _follow_job(session, job, streams, offsets)
+        following = _next_in_chain(session, job)
+        if following is None:
+            return
+        _print_retry(session.request_json(get_job(job)), following)
+        job, offsets = following["id"], None
+
+
+def _next_in_chain(session: SchedulerSession, job: str) -> Json | None:
+    """Return the job that retried this one, or None if it is the last of its chain."""
+    response: Json = session.request_json(get_job(job, wait=0))
+    if response["id"] == job:
+        return None
+    while response["retry_of"] not in (None, job):
+        response = session.request_json(get_job(response["retry_of"]))
+    return response
+
+
+def _print_retry(ended: Json, following: Json) -> None:
+    from rota.cli.rendering import reason_text
+
+    note = reason_text(following)
+    outcome = f"{ended['id']} {ended['status']}: {ended['reason']}" if ended["reason"] else f"{ended['id']} ended"
+    print_notice(f"{outcome}; following {following['id']}" + (f", {note}" if note else ""))
+
+
+def _follow_job(
+    session: SchedulerSession, job: str, streams: Sequence[str], offsets: Mapping[str, int] | None = None
+) -> None:
+    """Copy the logs byte for byte, and return when the job has ended and its logs are copied."""
+    copied = {name: (offsets or {}).get(name, 0) for name in streams}
+    outage = StoreOutage()
+    with selectors.DefaultSelector() as selector, ExitStack() as opened:
+
+        def open_log(name: str) -> None:
+            stream = opened.enter_context(session.open_stream(follow_log(job, name, offset=copied[name])))
+            selector.register(stream, selectors.EVENT_READ, (name, stream))
+
+        for name in streams:
+            open_log(name)
+        while selector.get_map():
+            for key, _ in selector.select():
+                name, stream = key.data
+                must_reopen = _copy_available(stream, name, copied, outage)
+                session.has_answered |= not must_reopen
+                if must_reopen or stream.is_finished:
+                    selector.unregister(stream)
+                    stream.close()
+                if must_reopen:
+                    open_log(name)
+
+
+def _copy_available(stream: ResponseStream, name: str, copied: dict[str, int], outage: StoreOutage) -> bool:
+    """Copy the received bytes. Return whether the connection broke and the rest must be requested again."""
+    try:
+        data = stream.receive()
+    except ConnectionBroken:
+        return True
+    except StoreUnavailable as error:
+        outage.raise_if_too_long(error)
+        time.sleep(STORE_POLL_INTERVAL)
+        return True
+    outage.end()
+    _write_log(name, data)
+    copied[name] += len(data)
+    return False
+
+
+def _write_log(name: str, data: bytes) -> None:
+    if data:
+        stream = sys.stdout if name == "stdout" else sys.stderr
+        with checked_output():
+            stream.buffer.write(data)
+            stream.buffer.flush()

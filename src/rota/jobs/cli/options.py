@@ -1,8 +1,6 @@
-"""Job options that `rota submit` and `rota schedule` share.
+"""Options that `rota submit`, `rota schedule` and `rota run` share, and their conversion to fields of a request.
 
-Options that `rota submit`, `rota run` and `rota schedule` share: command, environment, locks and pools.
-
-Syntax of params: `K=TEXT`, `K:=JSON`, and both from a file.
+Params are written as `K=TEXT`, `K:=JSON`, or with the value from a file.
 """
 
 from __future__ import annotations
@@ -19,156 +17,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from rota.client.requests import Json
 
-
-_MODES = ("exclusive", "shared")
-
-
-def parse_lock(text: str) -> dict[str, str]:
-    key, colon, mode = text.rpartition(":")
-    # A key can contain colons; only a mode at the end is a suffix.
-    if mode in _MODES and key:
-        return {"key": key, "mode": mode}
-    if colon and (not key or any(known.startswith(mode[:2]) for known in _MODES)):
-        raise UsageError(f"--lock {text}: write it as KEY or KEY:shared; KEY alone means KEY:exclusive")
-    return {"key": text, "mode": "exclusive"}
-
-
-def parse_pool(text: str) -> tuple[str, int]:
-    name, equals, weight = text.rpartition("=")
-    if not equals:
-        return text, 1
-    if not name or not weight.isdecimal():
-        raise UsageError(f"--pool {text}: write it as NAME or NAME=WEIGHT, with a whole number as WEIGHT")
-    return name, int(weight)
-
-
-def environment_request(args: argparse.Namespace, *, is_change: bool = False) -> Json:
-    """Return the working directory and the environment: those of the caller, with `--cwd` and `--env` applied.
-    `explicit_env` lists the variables of `--env`, because they take precedence over a template. A change has only the
-    options that were explicit."""
-    request: Json = {}
-    if args.cwd is not None or not is_change:
-        request["cwd"] = working_directory(args.cwd)
-        require_utf8(request)
-    if args.env is not None or not is_change:
-        variables = caller_environment(args.env)
-        explicit = [name for name in parse_pairs(args.env, "--env") if name in variables]
-        request |= {"env": variables, "inherit_env": False, **({"explicit_env": explicit} if explicit else {})}
-    return request
-
-
-def working_directory(path: str | None) -> str:
-    try:
-        return os.path.abspath(path or ".")  # noqa: PTH100 - keeps the path as it is written, with its symlinks
-    except FileNotFoundError:
-        raise UsageError("the working directory no longer exists; change to another one, or set --cwd") from None
-
-
-def caller_environment(overrides: list[str] | None) -> dict[str, str]:
-    """Return the environment of the caller. A variable that is not UTF-8 is dropped, because JSON cannot hold it."""
-    variables = {**os.environ, **parse_pairs(overrides, "--env")}
-    dropped = sorted(name for name, value in variables.items() if not _is_text(name + value))
-    for name in dropped:
-        del variables[name]
-    if dropped:
-        shown = ", ".join(name.encode("utf-8", "backslashreplace").decode() for name in dropped)
-        print_notice(f"warning: dropped from the environment because they are not UTF-8: {shown}")
-    return variables
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # Python keeps bytes that are not UTF-8 as lone surrogates.
-        return False
-    return True
-
-
-def require_utf8(request: Json) -> None:
-    if not _is_text(json.dumps(request, ensure_ascii=False)):
-        raise UsageError("the command, its directory or an option is not valid UTF-8; rename the file or directory")
-
-
-def require_one_command(command: list[str], template: str | None, verb: str) -> None:
-    """Raise unless there is either a command or a template, which has its own command."""
-    if command and template is not None:
-        raise UsageError(
-            f"template {template} has its own command; remove {command[0]!r} and its arguments, and pass values with"
-            " --param"
-        )
-    if not command and template is None:
-        raise UsageError(f"there is no command to {verb}; add it after --, for example: rota {verb} -- make test")
-
-
-def print_quoting_hint(command: list[str], verb: str) -> None:
-    if len(command) != 1 or not any(character.isspace() for character in command[0]):
-        return
-    from shutil import which
-
-    if which(command[0]) is None:
-        print_notice(
-            f"hint: {command[0]!r} is treated as the name of one program; for a shell command: rota {verb} -- sh -c '…'"
-        )
-
-
+_LOCK_MODES = ("exclusive", "shared")
 PARAM_SYNTAX = (
     "K=TEXT, K:=JSON for other types, K=@FILE or K:=@FILE for the content of a file (@- is stdin, @@ is an @)"
 )
-
-
-def parse_params(texts: list[str] | None) -> dict[str, object]:
-    if sum(text.partition("=")[2] == "@-" for text in texts or ()) > 1:
-        raise UsageError("--param: standard input can be read only once; pass the other params by value or from a file")
-    return dict(parse_param(text) for text in texts or ())
-
-
-def parse_param(text: str) -> tuple[str, object]:
-    """Parse a param. `k=v` is always text, so that the version 1.10 does not become 1.1. `k:=v` is JSON."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.removesuffix(":"):
-        raise UsageError(f"--param {text}: write it as NAME=TEXT, NAME:=JSON or NAME=@FILE")
-    name, is_json = key.removesuffix(":"), key.endswith(":")
-    if value.startswith("@@") and not is_json:
-        return name, value[1:]
-    content = _read_file(name, value[1:]) if value.startswith("@") else value
-    if not is_json:
-        return name, content
-    from rota.workflows.document import unique_members
-
-    try:
-        return name, json.loads(
-            content, object_pairs_hook=unique_members, parse_constant=_refuse_constant, parse_float=_parse_number
-        )
-    except (ValueError, RecursionError) as error:
-        source = value[1:] if value.startswith("@") else "the value"
-        raise UsageError(f"--param {name}: {source} is not valid JSON ({error}); for text write {name}=TEXT") from None
-
-
-def _refuse_constant(word: str) -> object:
-    raise ValueError(f"{word} is not a JSON number")
-
-
-def _parse_number(text: str) -> float:
-    number = float(text)
-    if abs(number) == float("inf"):
-        raise ValueError(f"{text} is too large")
-    return number
-
-
-def _read_file(name: str, path: str) -> str:
-    """Read a file as UTF-8 text, including its last newline."""
-    try:
-        with sys.stdin.buffer if path == "-" else open(path, "rb") as file:  # noqa: PTH123 - importing pathlib slows down every command
-            return file.read().decode()
-    except OSError as error:
-        raise UsageError(
-            f"--param {name}: {path or 'no file'} cannot be read ({error.strerror}); for a text that starts with @"
-            f" write {name}=@@…"
-        ) from None
-    except UnicodeDecodeError:
-        raise UsageError(f"--param {name}: {path} is not UTF-8 text; pass the file name as the param instead") from None
-
-
 _PLAIN_OPTIONS = (
     "template",
     "type",
@@ -277,3 +129,144 @@ def job_options(args: argparse.Namespace) -> Json:
         "webhook_events": args.webhook_event,
     }
     return {name: value for name, value in request.items() if value is not None}
+
+
+def parse_lock(text: str) -> dict[str, str]:
+    key, colon, mode = text.rpartition(":")
+    # A key can contain colons; only a mode at the end is a suffix.
+    if mode in _LOCK_MODES and key:
+        return {"key": key, "mode": mode}
+    if colon and (not key or any(known.startswith(mode[:2]) for known in _LOCK_MODES)):
+        raise UsageError(f"--lock {text}: write it as KEY or KEY:shared; KEY alone means KEY:exclusive")
+    return {"key": text, "mode": "exclusive"}
+
+
+def parse_pool(text: str) -> tuple[str, int]:
+    name, equals, weight = text.rpartition("=")
+    if not equals:
+        return text, 1
+    if not name or not weight.isdecimal():
+        raise UsageError(f"--pool {text}: write it as NAME or NAME=WEIGHT, with a whole number as WEIGHT")
+    return name, int(weight)
+
+
+def environment_request(args: argparse.Namespace, *, is_change: bool = False) -> Json:
+    """Return the working directory and the environment: those of the caller, with `--cwd` and `--env` applied.
+    `explicit_env` lists the variables of `--env`, because they take precedence over a template. A change has only the
+    options that were explicit."""
+    request: Json = {}
+    if args.cwd is not None or not is_change:
+        request["cwd"] = working_directory(args.cwd)
+        require_utf8(request)
+    if args.env is not None or not is_change:
+        variables = caller_environment(args.env)
+        explicit = [name for name in parse_pairs(args.env, "--env") if name in variables]
+        request |= {"env": variables, "inherit_env": False, **({"explicit_env": explicit} if explicit else {})}
+    return request
+
+
+def working_directory(path: str | None) -> str:
+    try:
+        return os.path.abspath(path or ".")  # noqa: PTH100 - keeps the path as it is written, with its symlinks
+    except FileNotFoundError:
+        raise UsageError("the working directory no longer exists; change to another one, or set --cwd") from None
+
+
+def caller_environment(overrides: list[str] | None) -> dict[str, str]:
+    """Return the environment of the caller. A variable that is not UTF-8 is dropped, because JSON cannot hold it."""
+    variables = {**os.environ, **parse_pairs(overrides, "--env")}
+    dropped = sorted(name for name, value in variables.items() if not _is_text(name + value))
+    for name in dropped:
+        del variables[name]
+    if dropped:
+        shown = ", ".join(name.encode("utf-8", "backslashreplace").decode() for name in dropped)
+        print_notice(f"warning: dropped from the environment because they are not UTF-8: {shown}")
+    return variables
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # Python keeps bytes that are not UTF-8 as lone surrogates.
+        return False
+    return True
+
+
+def require_utf8(request: Json) -> None:
+    if not _is_text(json.dumps(request, ensure_ascii=False)):
+        raise UsageError("the command, its directory or an option is not valid UTF-8; rename the file or directory")
+
+
+def require_one_command(command: list[str], template: str | None, verb: str) -> None:
+    """Raise unless there is either a command or a template, which has its own command."""
+    if command and template is not None:
+        raise UsageError(
+            f"template {template} has its own command; remove {command[0]!r} and its arguments, and pass values with"
+            " --param"
+        )
+    if not command and template is None:
+        raise UsageError(f"there is no command to {verb}; add it after --, for example: rota {verb} -- make test")
+
+
+def print_quoting_hint(command: list[str], verb: str) -> None:
+    if len(command) != 1 or not any(character.isspace() for character in command[0]):
+        return
+    from shutil import which
+
+    if which(command[0]) is None:
+        print_notice(
+            f"hint: {command[0]!r} is treated as the name of one program; for a shell command: rota {verb} -- sh -c '…'"
+        )
+
+
+def parse_params(texts: list[str] | None) -> dict[str, object]:
+    if sum(text.partition("=")[2] == "@-" for text in texts or ()) > 1:
+        raise UsageError("--param: standard input can be read only once; pass the other params by value or from a file")
+    return dict(parse_param(text) for text in texts or ())
+
+
+def parse_param(text: str) -> tuple[str, object]:
+    """Parse a param. `k=v` is always text, so that the version 1.10 does not become 1.1. `k:=v` is JSON."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.removesuffix(":"):
+        raise UsageError(f"--param {text}: write it as NAME=TEXT, NAME:=JSON or NAME=@FILE")
+    name, is_json = key.removesuffix(":"), key.endswith(":")
+    if value.startswith("@@") and not is_json:
+        return name, value[1:]
+    content = _read_param_file(name, value[1:]) if value.startswith("@") else value
+    if not is_json:
+        return name, content
+    from rota.workflows.document import unique_members
+
+    try:
+        return name, json.loads(
+            content, object_pairs_hook=unique_members, parse_constant=_refuse_constant, parse_float=_parse_float
+        )
+    except (ValueError, RecursionError) as error:
+        source = value[1:] if value.startswith("@") else "the value"
+        raise UsageError(f"--param {name}: {source} is not valid JSON ({error}); for text write {name}=TEXT") from None
+
+
+def _refuse_constant(word: str) -> object:
+    raise ValueError(f"{word} is not a JSON number")
+
+
+def _parse_float(text: str) -> float:
+    number = float(text)
+    if abs(number) == float("inf"):
+        raise ValueError(f"{text} is too large")
+    return number
+
+
+def _read_param_file(name: str, path: str) -> str:
+    """Read a file as UTF-8 text, including its last newline."""
+    try:
+        with sys.stdin.buffer if path == "-" else open(path, "rb") as file:  # noqa: PTH123 - importing pathlib slows down every command
+            return file.read().decode()
+    except OSError as error:
+        raise UsageError(
+            f"--param {name}: {path or 'no file'} cannot be read ({error.strerror}); for a text that starts with @"
+            f" write {name}=@@…"
+        ) from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--param {name}: {path} is not UTF-8 text; pass the file name as the param instead") from None

@@ -1,13 +1,7 @@
-"""`rota show`: show all details of a job, or selected fields.
+"""`rota show` and `rota why`: the details of a job, and why it has not started or how it ended.
 
-Lines of `rota show` on the worktree and the patches of a job.
-
-Files of a job, for `rota show` and `rota logs` while the scheduler is stopped.
-
-The scheduler writes `job.json` when a job starts and when it ends; the child process writes the logs. A job that has
-not started has no files.
-
-`rota why`: explain why a job has not started, or how it ended.
+While the scheduler is stopped, `rota show` and `rota logs` read the files of the job. The scheduler writes `job.json`
+when a job starts and when it ends; the child process writes the logs. A job that has not started has no files.
 """
 
 from __future__ import annotations
@@ -43,6 +37,81 @@ if TYPE_CHECKING:
     from rota.client.requests import Json
     from rota.home import Home
 
+UNKNOWN_END_NOTE = "when the scheduler stopped; its end is not known yet"
+
+
+def add_show_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", help="The job.")
+    display.add_arguments(parser, "show")
+
+
+def _list_runs(session: SchedulerSession, job: str) -> list[Json]:
+    """Return the runs of the job, or an empty list from a scheduler of an older version."""
+    try:
+        return list(session.pages(list_runs_of_job, "runs", job=job))
+    except NotFound:
+        return []
+
+
+def _list_deliveries(session: SchedulerSession, job: str) -> list[Json]:
+    """Return the latest deliveries, or an empty list from a scheduler of an older version."""
+    try:
+        response: list[Json] = session.request_json(list_deliveries(job=job, limit=20))["deliveries"]
+    except NotFound:
+        return []
+    return response
+
+
+def run_show(args: argparse.Namespace) -> int:
+    display.check_options(args)
+    session = SchedulerSession(find_home(args.home), is_read_only=True)
+    name = job_id(args.job)
+    try:
+        job = session.request_json(get_job(name))
+    except NotRunning as error:
+        if session.has_answered:
+            raise
+        stored = StoredJob(session.home, name, error)
+        record = stored.record()
+        notes = {"status": UNKNOWN_END_NOTE, "run.status": UNKNOWN_END_NOTE} if stored.is_open(record) else {}
+        _print_job(record, *display.choose_display(args, None, "show"), notes=notes)
+        print_notice(stored.note)
+        if notes:
+            print_notice(stored.unknown_end_note(record))
+        return 0
+    format_name, fields = display.choose_display(args, session, "show")
+    policies = (job.pop("policies", None) or []) if format_name == "block" and not fields else []
+    _print_job(job, format_name, fields)
+    logs = session.request_json(get_logs(job["id"])) if job.get("run") else {}
+    if format_name == "block" and not fields:
+        for line in policy_lines(policies):
+            print_text(line)
+        for line in workspace_lines(logs.get("workspace")):
+            print_text(line)
+        for line in earlier_run_lines(_list_runs(session, job["id"]), job.get("run")):
+            print_text(line)
+        for line in delivery_lines(_list_deliveries(session, job["id"])):
+            print_text(line)
+    if logs.get("warning"):
+        print_notice(f"warning: {logs['warning']}")
+    return 0
+
+
+def _print_job(
+    job: Json, format_name: str, fields: Sequence[str] | None, *, notes: Mapping[str, str] | None = None
+) -> None:
+    now, color = datetime.now(UTC), has_color(sys.stdout)
+    if format_name == "json":
+        print_json(display.select_fields(job, fields, now))
+    elif format_name == "table":
+        print_text(
+            "\n".join(
+                job_table([job], fields or DEFAULT_COLUMNS, now=now, width=terminal_width(sys.stdout), color=color)
+            )
+        )
+    else:
+        print_text("\n".join(job_block(job, fields, now=now, color=color, notes=notes)))
+
 
 def workspace_lines(workspace: Json | None) -> list[str]:
     """Return the lines on the workspace that are not fields of the job."""
@@ -58,10 +127,23 @@ def workspace_lines(workspace: Json | None) -> list[str]:
     return [f"{name:<18} {escape_unprintable(str(value))}" for name, value in pairs if value]
 
 
-UNKNOWN_END_NOTE = "when the scheduler stopped; its end is not known yet"
+def add_why_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", help="The job.")
+
+
+def run_why(args: argparse.Namespace) -> int:
+    response = SchedulerSession(find_home(args.home), is_read_only=True).request_json(explain_job(job_id(args.job)))
+    if args.json:
+        print_json(response)
+        return 0
+    for line in (*response["text"].splitlines(), *(response.get("warnings") or ())):
+        print_text(escape_unprintable(line))
+    return 0
 
 
 class StoredJob:
+    """Files of a job."""
+
     def __init__(self, home: Home, job: str, error: NotRunning) -> None:
         """Open the files of a job. `error` is the connection error, which is raised again if the files do not help."""
         self.id = job
@@ -139,90 +221,3 @@ class StoredLog:
             return os.pread(descriptor, limit, offset)
         finally:
             os.close(descriptor)
-
-
-def add_show_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB", help="The job.")
-    display.add_arguments(parser, "show")
-
-
-def _list_runs(session: SchedulerSession, job: str) -> list[Json]:
-    """Return the runs of the job, or an empty list from a scheduler of an older version."""
-    try:
-        return list(session.pages(list_runs_of_job, "runs", job=job))
-    except NotFound:
-        return []
-
-
-def _list_deliveries(session: SchedulerSession, job: str) -> list[Json]:
-    """Return the latest deliveries, or an empty list from a scheduler of an older version."""
-    try:
-        response: list[Json] = session.request_json(list_deliveries(job=job, limit=20))["deliveries"]
-    except NotFound:
-        return []
-    return response
-
-
-def run_show(args: argparse.Namespace) -> int:
-    display.check_options(args)
-    session = SchedulerSession(find_home(args.home), is_read_only=True)
-    name = job_id(args.job)
-    try:
-        job = session.request_json(get_job(name))
-    except NotRunning as error:
-        if session.has_answered:
-            raise
-        stored = StoredJob(session.home, name, error)
-        record = stored.record()
-        notes = {"status": UNKNOWN_END_NOTE, "run.status": UNKNOWN_END_NOTE} if stored.is_open(record) else {}
-        _print_job(record, *display.choose_display(args, None, "show"), notes=notes)
-        print_notice(stored.note)
-        if notes:
-            print_notice(stored.unknown_end_note(record))
-        return 0
-    format_name, fields = display.choose_display(args, session, "show")
-    policies = (job.pop("policies", None) or []) if format_name == "block" and not fields else []
-    _print_job(job, format_name, fields)
-    logs = session.request_json(get_logs(job["id"])) if job.get("run") else {}
-    if format_name == "block" and not fields:
-        for line in policy_lines(policies):
-            print_text(line)
-        for line in workspace_lines(logs.get("workspace")):
-            print_text(line)
-        for line in earlier_run_lines(_list_runs(session, job["id"]), job.get("run")):
-            print_text(line)
-        for line in delivery_lines(_list_deliveries(session, job["id"])):
-            print_text(line)
-    if logs.get("warning"):
-        print_notice(f"warning: {logs['warning']}")
-    return 0
-
-
-def _print_job(
-    job: Json, format_name: str, fields: Sequence[str] | None, *, notes: Mapping[str, str] | None = None
-) -> None:
-    now, color = datetime.now(UTC), has_color(sys.stdout)
-    if format_name == "json":
-        print_json(display.select_fields(job, fields, now))
-    elif format_name == "table":
-        print_text(
-            "\n".join(
-                job_table([job], fields or DEFAULT_COLUMNS, now=now, width=terminal_width(sys.stdout), color=color)
-            )
-        )
-    else:
-        print_text("\n".join(job_block(job, fields, now=now, color=color, notes=notes)))
-
-
-def add_why_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB", help="The job.")
-
-
-def run_why(args: argparse.Namespace) -> int:
-    response = SchedulerSession(find_home(args.home), is_read_only=True).request_json(explain_job(job_id(args.job)))
-    if args.json:
-        print_json(response)
-        return 0
-    for line in (*response["text"].splitlines(), *(response.get("warnings") or ())):
-        print_text(escape_unprintable(line))
-    return 0

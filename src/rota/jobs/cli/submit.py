@@ -112,9 +112,8 @@ def deferred_json(error: QueueFull, **fields: object) -> Json:
 
 
 def _follow_job(session: SchedulerSession, job: str) -> int:
-    from rota.jobs.cli.change import wait_for_end
     from rota.jobs.cli.logs import follow_chain
-    from rota.jobs.cli.wait import exit_code
+    from rota.jobs.cli.wait import exit_code, wait_for_end
 
     print_notice(job)
     try:

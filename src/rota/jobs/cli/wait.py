@@ -1,13 +1,8 @@
 """`rota wait`: wait until jobs and groups have ended, and return their exit code.
 
-Watch of several jobs and groups: one long poll for each, behind one selector.
-
-A poll returns when the status of the job differs from the last observed one, so a change is noticed immediately and an
-idle queue costs nothing.
-
-Views of `rota wait`: redrawn in place on a terminal, otherwise a line for each change.
-
-Exit code of a command that waits for jobs.
+Several jobs and groups are watched by one long poll for each, behind one selector. A poll returns when the status of
+the job differs from the last observed one, so a change is noticed immediately and an idle queue costs nothing.
+Progress is redrawn in place on a terminal, and otherwise printed as a line for each change.
 """
 
 from __future__ import annotations
@@ -38,11 +33,167 @@ if TYPE_CHECKING:
 
     from rota.client.requests import Json
 
-
 ENDED_STATUSES = (*TERMINAL_STATUSES, "PARTIAL")
 """Final statuses of jobs and groups."""
 
 _STATUS_WIDTH = len("BLOCKED_BY_DEPENDENCY")
+MAX_CONNECTIONS = 64
+"""Maximum number of open connections. The remaining jobs of a long list are polled when earlier ones have ended."""
+
+_MIN_POLL_INTERVAL = 0.25
+"""Minimum seconds between two polls without news, however the server treats `wait`."""
+TIMED_OUT = 124
+UNKNOWN_EXIT = 125
+"""Exit code for a failed job whose exit status is unknown."""
+
+_STATUS_EXIT_CODES = {"COMPLETED": 0, "SKIPPED": 0, "CANCELLED": 143}
+_SCREEN_POLL_SECONDS = 2.0
+"""Seconds between two reads on a screen: wait details can change without a status change."""
+_POLL_SECONDS = 30.0
+
+
+def add_wait_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Exit codes: the exit code of the first job that did not succeed; 124 after the timeout; 125 if the exit code"
+        " of a failed job is unknown."
+    )
+    parser.add_argument(
+        "jobs",
+        nargs="+",
+        metavar="JOB|GROUP",
+        help="The jobs by ID, and groups by ID or name. A group returns 0 only if it is COMPLETED.",
+    )
+    parser.add_argument(
+        "--timeout", metavar="DURATION", help="Stop waiting after DURATION and return 124. The jobs continue."
+    )
+
+
+def run_wait(args: argparse.Namespace) -> int:
+    limit = parse_seconds(args.timeout)
+    names = list(dict.fromkeys(job_or_group(text) for text in args.jobs))
+    session = SchedulerSession(find_home(args.home))
+    deadline = None if limit is None else time.monotonic() + limit
+    jobs = {}
+    for name in names:
+        if is_job(name):
+            # With `wait`, the response for a retried job is the last job of its chain, whose end counts.
+            jobs[name] = session.request_json(get_job(name, wait=0))
+        else:
+            try:
+                group = session.request_json(get_group(name))
+            except NotFound as error:
+                raise group_not_found(name, error) from None
+            jobs[group["id"]] = group
+    view = JobScreenView(sys.stderr) if sys.stderr.isatty() else JobLineView()
+    with StatusWatch(
+        session, jobs, poll_seconds=_SCREEN_POLL_SECONDS if isinstance(view, JobScreenView) else _POLL_SECONDS
+    ) as watch:
+        unfinished_names = _wait_until_ended(watch, view, deadline)
+    view.close()
+    if unfinished_names:
+        unfinished = ", ".join(attempt_name(name, jobs[name]) for name in unfinished_names)
+        print_notice(f"stopped waiting after {args.timeout}; not ended: {unfinished}")
+    if args.json:
+        groups = [job for name, job in jobs.items() if not is_job(name)]
+        single_jobs = [job for name, job in jobs.items() if is_job(name)]
+        print_json({"jobs": single_jobs, "groups": groups} if groups else {"jobs": single_jobs})
+    return TIMED_OUT if unfinished_names else first_failure(jobs.values())
+
+
+def _wait_until_ended(watch: StatusWatch, view: JobLineView | JobScreenView, deadline: float | None) -> list[str]:
+    """Wait until all jobs have ended or the deadline has passed. Return the jobs that have not ended."""
+    view.draw(watch.jobs)
+    while unfinished := watch.unfinished:
+        remaining = view.period if deadline is None else deadline - time.monotonic()
+        if remaining <= 0:
+            return unfinished
+        watch.wait_for_changes(min(remaining, view.period))
+        view.draw(watch.jobs)
+    return []
+
+
+def wait_for_end(session: SchedulerSession, job: str) -> Json:
+    """Wait without a limit until a job has ended, and return the job."""
+    while True:
+        response: Json = session.request_json(get_job(job, wait=30))
+        if response["status"] in TERMINAL_STATUSES:
+            return response
+
+
+class StatusWatch:
+    """Watch of several jobs and groups."""
+
+    def __init__(self, session: SchedulerSession, jobs: dict[str, Json], *, poll_seconds: float) -> None:
+        self.jobs = jobs
+        """Latest state of each job, by requested ID."""
+        self._session = session
+        self._poll_seconds = poll_seconds
+        self._selector = selectors.DefaultSelector()
+        self._streams: dict[str, tuple[ResponseStream, list[bytes]]] = {}
+        self._not_before: dict[str, float] = {}
+        self._outage = StoreOutage()
+
+    @property
+    def unfinished(self) -> list[str]:
+        return [name for name, job in self.jobs.items() if job["status"] not in ENDED_STATUSES]
+
+    def wait_for_changes(self, timeout: float) -> None:
+        """Wait for a change, at most `timeout` seconds."""
+        now = time.monotonic()
+        wake_at = now + timeout
+        for name in self.unfinished[:MAX_CONNECTIONS]:
+            due = self._not_before.get(name, 0.0)
+            if due > now:
+                wake_at = min(wake_at, due)
+            elif name not in self._streams:
+                self._open_poll(name, now)
+        for key, _ in self._selector.select(max(0.0, wake_at - now)):
+            self._receive(key.data)
+
+    def _open_poll(self, name: str, now: float) -> None:
+        if not is_job(name):  # only its end matters, not that of each member
+            request = get_group(name, wait=self._poll_seconds)
+        else:
+            request = get_job(name, wait=self._poll_seconds, last_seen=self.jobs[name]["status"])
+        stream = self._session.open_stream(request)
+        self._streams[name] = (stream, [])
+        self._not_before[name] = now + _MIN_POLL_INTERVAL
+        self._selector.register(stream, selectors.EVENT_READ, name)
+
+    def _receive(self, name: str) -> None:
+        stream, parts = self._streams[name]
+        try:
+            parts.append(stream.receive())
+            if not stream.is_finished:
+                return
+            job = json.loads(b"".join(parts))
+            self._outage.end()
+        except ConnectionBroken:
+            job = None  # polled again in the next step, after the scheduler has restarted
+        except StoreUnavailable as error:
+            self._outage.raise_if_too_long(error)
+            self._not_before[name], job = time.monotonic() + STORE_POLL_INTERVAL, None
+        self._close_poll(name)
+        if job is not None:
+            if job["status"] != self.jobs[name]["status"]:
+                del self._not_before[name]
+            self.jobs[name] = job
+
+    def _close_poll(self, name: str) -> None:
+        stream, _ = self._streams.pop(name)
+        self._selector.unregister(stream)
+        stream.close()
+
+    def close(self) -> None:
+        for name in list(self._streams):
+            self._close_poll(name)
+        self._selector.close()
+
+    def __enter__(self) -> StatusWatch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def attempt_name(requested: str, job: Json) -> str:
@@ -132,94 +283,6 @@ class JobScreenView:
         self._stream.flush()
 
 
-MAX_CONNECTIONS = 64
-"""Maximum number of open connections. The remaining jobs of a long list are polled when earlier ones have ended."""
-
-_MIN_POLL_INTERVAL = 0.25
-"""Minimum seconds between two polls without news, however the server treats `wait`."""
-
-
-class StatusWatch:
-    def __init__(self, session: SchedulerSession, jobs: dict[str, Json], *, poll_seconds: float) -> None:
-        self.jobs = jobs
-        """Latest state of each job, by requested ID."""
-        self._session = session
-        self._poll_seconds = poll_seconds
-        self._selector = selectors.DefaultSelector()
-        self._streams: dict[str, tuple[ResponseStream, list[bytes]]] = {}
-        self._not_before: dict[str, float] = {}
-        self._outage = StoreOutage()
-
-    @property
-    def unfinished(self) -> list[str]:
-        return [name for name, job in self.jobs.items() if job["status"] not in ENDED_STATUSES]
-
-    def wait_for_changes(self, timeout: float) -> None:
-        """Wait for a change, at most `timeout` seconds."""
-        now = time.monotonic()
-        wake_at = now + timeout
-        for name in self.unfinished[:MAX_CONNECTIONS]:
-            due = self._not_before.get(name, 0.0)
-            if due > now:
-                wake_at = min(wake_at, due)
-            elif name not in self._streams:
-                self._open_poll(name, now)
-        for key, _ in self._selector.select(max(0.0, wake_at - now)):
-            self._receive(key.data)
-
-    def _open_poll(self, name: str, now: float) -> None:
-        if not is_job(name):  # only its end matters, not that of each member
-            request = get_group(name, wait=self._poll_seconds)
-        else:
-            request = get_job(name, wait=self._poll_seconds, last_seen=self.jobs[name]["status"])
-        stream = self._session.open_stream(request)
-        self._streams[name] = (stream, [])
-        self._not_before[name] = now + _MIN_POLL_INTERVAL
-        self._selector.register(stream, selectors.EVENT_READ, name)
-
-    def _receive(self, name: str) -> None:
-        stream, parts = self._streams[name]
-        try:
-            parts.append(stream.receive())
-            if not stream.is_finished:
-                return
-            job = json.loads(b"".join(parts))
-            self._outage.end()
-        except ConnectionBroken:
-            job = None  # polled again in the next step, after the scheduler has restarted
-        except StoreUnavailable as error:
-            self._outage.raise_if_too_long(error)
-            self._not_before[name], job = time.monotonic() + STORE_POLL_INTERVAL, None
-        self._close_poll(name)
-        if job is not None:
-            if job["status"] != self.jobs[name]["status"]:
-                del self._not_before[name]
-            self.jobs[name] = job
-
-    def _close_poll(self, name: str) -> None:
-        stream, _ = self._streams.pop(name)
-        self._selector.unregister(stream)
-        stream.close()
-
-    def close(self) -> None:
-        for name in list(self._streams):
-            self._close_poll(name)
-        self._selector.close()
-
-    def __enter__(self) -> StatusWatch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-TIMED_OUT = 124
-UNKNOWN_EXIT = 125
-"""Exit code for a failed job whose exit status is unknown."""
-
-_STATUS_EXIT_CODES = {"COMPLETED": 0, "SKIPPED": 0, "CANCELLED": 143}
-
-
 def exit_code(job: Json) -> int:
     """Return the exit code of the job, or the code of its status. Groups have no exit code of their own."""
     code = job.get("exit_code")
@@ -242,68 +305,3 @@ def warn_if_ended(job: Json) -> None:
             f"warning: ended at once, without a run: {job['id']} {job['status']}: {job['reason']};"
             f" resolve that, then `rota rewind {job['id']}` queues it again"
         )
-
-
-_SCREEN_POLL_SECONDS = 2.0
-"""Seconds between two reads on a screen: wait details can change without a status change."""
-_POLL_SECONDS = 30.0
-
-
-def add_wait_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = (
-        "Exit codes: the exit code of the first job that did not succeed; 124 after the timeout; 125 if the exit code"
-        " of a failed job is unknown."
-    )
-    parser.add_argument(
-        "jobs",
-        nargs="+",
-        metavar="JOB|GROUP",
-        help="The jobs by ID, and groups by ID or name. A group returns 0 only if it is COMPLETED.",
-    )
-    parser.add_argument(
-        "--timeout", metavar="DURATION", help="Stop waiting after DURATION and return 124. The jobs continue."
-    )
-
-
-def run_wait(args: argparse.Namespace) -> int:
-    limit = parse_seconds(args.timeout)
-    names = list(dict.fromkeys(job_or_group(text) for text in args.jobs))
-    session = SchedulerSession(find_home(args.home))
-    deadline = None if limit is None else time.monotonic() + limit
-    jobs = {}
-    for name in names:
-        if is_job(name):
-            # With `wait`, the response for a retried job is the last job of its chain, whose end counts.
-            jobs[name] = session.request_json(get_job(name, wait=0))
-        else:
-            try:
-                group = session.request_json(get_group(name))
-            except NotFound as error:
-                raise group_not_found(name, error) from None
-            jobs[group["id"]] = group
-    view = JobScreenView(sys.stderr) if sys.stderr.isatty() else JobLineView()
-    with StatusWatch(
-        session, jobs, poll_seconds=_SCREEN_POLL_SECONDS if isinstance(view, JobScreenView) else _POLL_SECONDS
-    ) as watch:
-        unfinished_names = _wait_until_ended(watch, view, deadline)
-    view.close()
-    if unfinished_names:
-        unfinished = ", ".join(attempt_name(name, jobs[name]) for name in unfinished_names)
-        print_notice(f"stopped waiting after {args.timeout}; not ended: {unfinished}")
-    if args.json:
-        groups = [job for name, job in jobs.items() if not is_job(name)]
-        single_jobs = [job for name, job in jobs.items() if is_job(name)]
-        print_json({"jobs": single_jobs, "groups": groups} if groups else {"jobs": single_jobs})
-    return TIMED_OUT if unfinished_names else first_failure(jobs.values())
-
-
-def _wait_until_ended(watch: StatusWatch, view: JobLineView | JobScreenView, deadline: float | None) -> list[str]:
-    """Wait until all jobs have ended or the deadline has passed. Return the jobs that have not ended."""
-    view.draw(watch.jobs)
-    while unfinished := watch.unfinished:
-        remaining = view.period if deadline is None else deadline - time.monotonic()
-        if remaining <= 0:
-            return unfinished
-        watch.wait_for_changes(min(remaining, view.period))
-        view.draw(watch.jobs)
-    return []
