@@ -118,7 +118,7 @@ def test_fields_and_parameters_have_descriptions() -> None:
             for parameter in operation.fields.get("parameters", [])
             if "$ref" not in parameter and not parameter["description"]
         ]
-    assert not missing, f"{missing}: add a docstring below the field, or an entry in rota/http/openapi/operation.py"
+    assert not missing, f"{missing}: add a docstring below the field, or an entry in rota/http/openapi/schema.py"
 
 
 def test_examples_of_path_parameters_are_valid() -> None:

@@ -1,8 +1,7 @@
-"""Gauges of the current state, read on each scrape. The cost does not depend on the length of the queue.
+"""`GET /metrics`: counters of this process, and gauges of the current state (docs/reference/metrics.md).
 
-Metrics of the scheduler process, with the standard Prometheus names.
-
-`GET /metrics`: counters of this process, and gauges of the current state (docs/reference/metrics.md).
+Gauges are read on each scrape. The cost does not depend on the length of the queue. Metrics of the scheduler process
+have the standard Prometheus names.
 """
 
 from __future__ import annotations
@@ -40,6 +39,32 @@ _REASONS = (
     WaitKind.PAUSED,
     WaitKind.CAPACITY,
 )
+_PROC = Path("/proc")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_MEDIA = tuple(media.partition(";")[0] for media in (TEXT_FORMAT, OPEN_METRICS_FORMAT))
+
+
+async def get_metrics(call: Invocation[NoQuery, None]) -> Response:
+    """Return the metrics of the scheduler in the format of Prometheus. A client that accepts
+    `application/openmetrics-text` gets the format of OpenMetrics. Counters start from zero when the scheduler
+    starts."""
+    is_open = call.names_media_type(_MEDIA[1])
+    metrics = await collect_metrics(call.context)
+    return Response(
+        render_metrics(metrics, is_open_metrics=is_open), media_type=OPEN_METRICS_FORMAT if is_open else TEXT_FORMAT
+    )
+
+
+async def collect_metrics(context: Context) -> list[Metric]:
+    """Collect all metrics. If the store cannot be read, only its gauges are missing, because metrics matter most at
+    such times."""
+    ready = Gauge("rota_ready", "Whether jobs can be started.", (), {(): int(not await find_blockers(context))})
+    try:
+        gauges = await context.read(partial(read_gauges, context=context.view_context()))
+    except (StorageFull, StoreError):
+        gauges = []
+    process_metrics = await asyncio.to_thread(read_process_metrics)
+    return [ready, *gauges, *context.metrics.metrics, *process_metrics]
 
 
 def read_gauges(reader: Reader, context: ViewContext) -> list[Metric]:
@@ -128,10 +153,6 @@ def _other_gauges(reader: Reader) -> list[Metric]:
     ]
 
 
-_PROC = Path("/proc")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
 def read_process_metrics() -> list[Metric]:
     pages = [int(count) for count in (_PROC / "self/statm").read_text().split()]
     with os.scandir(_PROC / "self/fd") as entries:
@@ -165,32 +186,7 @@ def _start_time() -> float:
     return int(booted.split()[1]) + int(after_name[19]) / os.sysconf("SC_CLK_TCK")
 
 
-_MEDIA = tuple(media.partition(";")[0] for media in (TEXT_FORMAT, OPEN_METRICS_FORMAT))
-
-
-async def get_metrics(call: Invocation[NoQuery, None]) -> Response:
-    """Return the metrics of the scheduler in the format of Prometheus. A client that accepts
-    `application/openmetrics-text` gets the format of OpenMetrics. Counters start from zero when the scheduler
-    starts."""
-    is_open = call.names_media_type(_MEDIA[1])
-    metrics = await collect_metrics(call.context)
-    return Response(
-        render_metrics(metrics, is_open_metrics=is_open), media_type=OPEN_METRICS_FORMAT if is_open else TEXT_FORMAT
-    )
-
-
-async def collect_metrics(context: Context) -> list[Metric]:
-    """Collect all metrics. If the store cannot be read, only its gauges are missing, because metrics matter most at
-    such times."""
-    ready = Gauge("rota_ready", "Whether jobs can be started.", (), {(): int(not await find_blockers(context))})
-    try:
-        gauges = await context.read(partial(read_gauges, context=context.view_context()))
-    except (StorageFull, StoreError):
-        gauges = []
-    process_metrics = await asyncio.to_thread(read_process_metrics)
-    return [ready, *gauges, *context.metrics.metrics, *process_metrics]
-
-
 _EXAMPLE = Gauge("rota_jobs", "Jobs that have not ended, by status.", ("status",), {("QUEUED",): 3, ("RUNNING",): 1})
+
 
 ENDPOINTS = [Endpoint("GET", "/metrics", get_metrics, media=_MEDIA, response_example=render_metrics([_EXAMPLE]))]

@@ -1,11 +1,4 @@
-"""Status of the queue: what is running, and if nothing is, the reason.
-
-Breakers as the API shows them.
-
-Result of a tick or of its dry run.
-
-Locks as the API shows them: the holders of each key and the queue for it.
-"""
+"""State of the scheduler as the API shows it: status, pools, breakers, locks, and the result of a tick."""
 
 from __future__ import annotations
 
@@ -45,89 +38,15 @@ from rota.retention.commands import last_retention
 from rota.schedules import queries as schedule_queries
 from rota.webhooks import queries as webhook_queries
 
-
-def read_breakers(reader: Reader, context: ViewContext) -> list[BreakerView]:
-    """Return the breakers that are not closed, and closed breakers with recent failures."""
-    failures = reader.breakers.recent_failures(context.now - context.breaker_policy.window)
-    records = {record.key: record for record in reader.breakers.list_all()}
-    return [
-        _render_breaker(
-            key,
-            records[key].state if key in records else CLOSED,
-            failures=failures.get(key, 0),
-            opened_at=records[key].opened_at if key in records else None,
-        )
-        for key in sorted({*records, *failures})
-    ]
-
-
-def read_tripped_breakers(reader: Reader, context: ViewContext) -> list[BreakerView]:
-    """Return the breakers that are not closed."""
-    return [breaker for breaker in read_breakers(reader, context) if breaker.state != "closed"]
-
-
-def _render_breaker(key: str, state: BreakerState, *, failures: int, opened_at: datetime | None) -> BreakerView:
-    return BreakerView(
-        key=key,
-        state="closed" if isinstance(state, ClosedState) else "open" if isinstance(state, OpenState) else "half-open",
-        failures=failures,
-        opened_at=opened_at,
-        probe_at=state.until if isinstance(state, OpenState) else None,
-        probe_job=format_job_id(state.job) if isinstance(state, ProbingState) else None,
-    )
-
-
-_MAX_UNSTARTABLE = 10
+_MAX_LISTED = 10
 _MAX_COUNTED = 10_000
 _MAX_CHECKED = 500
 """Maximum number of jobs to check for damaged records in one status request."""
-
-
-def read_pools(reader: Reader, limits: PoolSizes) -> dict[str, Pool]:
-    """Return the pools that are configured or in use. The size is -1 if there is no limit."""
-    used, _ = reader.queue.pool_usage()
-    waiting = {name for demand, _ in reader.lanes.depths() for name in demand}
-    names = [name for name in limits.sizes if not name.endswith("/*")]
-    names += sorted((used.keys() | waiting) - set(names))
-    sizes = {name: limits.size(name) for name in names}
-    return {name: Pool(size=-1 if size is None else size, used=used.get(name, 0)) for name, size in sizes.items()}
-
-
-def list_unstartable(reader: Reader, limits: PoolSizes) -> list[str]:
-    """List the jobs and direct executions that a pool is too small for, limited to fit on a screen."""
-    reasons = reader.lanes.oversized(limits)
-    unstartable = reader.lanes.queued_jobs(reasons, _MAX_UNSTARTABLE + 1)
-    lines = [f"{format_job_id(job)} cannot start: {reasons[lane]}" for job, lane in unstartable[:_MAX_UNSTARTABLE]]
-    if len(unstartable) > _MAX_UNSTARTABLE:
-        count = len(reader.lanes.queued_jobs(reasons, _MAX_COUNTED))
-        more = f"{'at least ' if count == _MAX_COUNTED else ''}{count - _MAX_UNSTARTABLE:,} more"
-        lines.append(f"{more} cannot start because a pool is too small")
-    return lines + _list_unstartable_reservations(reader, limits)
-
-
-def _list_unstartable_reservations(reader: Reader, limits: PoolSizes) -> list[str]:
-    """List the direct executions that a pool is too small for."""
-    waiting = [each for each in reader.reservations.list_open() if each.state is ReservationState.WAITING]
-    details = [(reservation.id, limits.describe_oversize(reservation.demand)) for reservation in waiting]
-    lines = [f"{format_reservation_id(id_)} cannot start: {detail}" for id_, detail in details if detail is not None]
-    return lines[:_MAX_UNSTARTABLE]
-
-
-def list_unreadable(reader: Reader) -> list[str]:
-    """List unreadable jobs, limited to fit on a screen: jobs with an unknown status, and active jobs with a damaged
-    record."""
-    damaged = reader.jobs.record_errors(reader.jobs.list_ids(ACTIVE, limit=_MAX_CHECKED))
-    ids = sorted({*reader.jobs.unreadable(_MAX_CHECKED), *damaged})
-    shown = reader.jobs.find_all(ids[:_MAX_UNSTARTABLE])
-    lines = [
-        f"{format_job_id(job.id)} is unreadable: {job.unreadable}; `rota cancel {format_job_id(job.id)}` ends it"
-        for job in shown
-    ]
-    more = len(ids) - _MAX_UNSTARTABLE
-    return [*lines, f"{more} more {'job is' if more == 1 else 'jobs are'} unreadable"] if more > 0 else lines
+_MAX_WAITERS = 20
 
 
 def show_status(reader: Reader, context: ViewContext) -> QueueStatus:
+    """Return what is running and waiting, and the reason if nothing is running."""
     active, reasons = reader.jobs.count_active()
     counts = reader.jobs.count_ended() | active
     depth = reader.queue.depth()
@@ -171,6 +90,81 @@ def _render_pauses(pauses: PauseState) -> list[PausedScope]:
     return [PausedScope(scope=scope, by=pauses.scopes[scope].actor, at=pauses.scopes[scope].at) for scope in scopes]
 
 
+def read_pools(reader: Reader, limits: PoolSizes) -> dict[str, Pool]:
+    """Return the pools that are configured or in use. The size is -1 if there is no limit."""
+    used, _ = reader.queue.pool_usage()
+    waiting = {name for demand, _ in reader.lanes.depths() for name in demand}
+    names = [name for name in limits.sizes if not name.endswith("/*")]
+    names += sorted((used.keys() | waiting) - set(names))
+    sizes = {name: limits.size(name) for name in names}
+    return {name: Pool(size=-1 if size is None else size, used=used.get(name, 0)) for name, size in sizes.items()}
+
+
+def list_unstartable(reader: Reader, limits: PoolSizes) -> list[str]:
+    """List the jobs and direct executions that a pool is too small for, limited to fit on a screen."""
+    reasons = reader.lanes.oversized(limits)
+    unstartable = reader.lanes.queued_jobs(reasons, _MAX_LISTED + 1)
+    lines = [f"{format_job_id(job)} cannot start: {reasons[lane]}" for job, lane in unstartable[:_MAX_LISTED]]
+    if len(unstartable) > _MAX_LISTED:
+        count = len(reader.lanes.queued_jobs(reasons, _MAX_COUNTED))
+        more = f"{'at least ' if count == _MAX_COUNTED else ''}{count - _MAX_LISTED:,} more"
+        lines.append(f"{more} cannot start because a pool is too small")
+    return lines + _list_unstartable_reservations(reader, limits)
+
+
+def _list_unstartable_reservations(reader: Reader, limits: PoolSizes) -> list[str]:
+    """List the direct executions that a pool is too small for."""
+    waiting = [each for each in reader.reservations.list_open() if each.state is ReservationState.WAITING]
+    details = [(reservation.id, limits.describe_oversize(reservation.demand)) for reservation in waiting]
+    lines = [f"{format_reservation_id(id_)} cannot start: {detail}" for id_, detail in details if detail is not None]
+    return lines[:_MAX_LISTED]
+
+
+def list_unreadable(reader: Reader) -> list[str]:
+    """List unreadable jobs, limited to fit on a screen: jobs with an unknown status, and active jobs with a damaged
+    record."""
+    damaged = reader.jobs.record_errors(reader.jobs.list_ids(ACTIVE, limit=_MAX_CHECKED))
+    ids = sorted({*reader.jobs.unreadable(_MAX_CHECKED), *damaged})
+    shown = reader.jobs.find_all(ids[:_MAX_LISTED])
+    lines = [
+        f"{format_job_id(job.id)} is unreadable: {job.unreadable}; `rota cancel {format_job_id(job.id)}` ends it"
+        for job in shown
+    ]
+    more = len(ids) - _MAX_LISTED
+    return [*lines, f"{more} more {'job is' if more == 1 else 'jobs are'} unreadable"] if more > 0 else lines
+
+
+def read_breakers(reader: Reader, context: ViewContext) -> list[BreakerView]:
+    """Return the breakers that are not closed, and closed breakers with recent failures."""
+    failures = reader.breakers.recent_failures(context.now - context.breaker_policy.window)
+    records = {record.key: record for record in reader.breakers.list_all()}
+    return [
+        _render_breaker(
+            key,
+            records[key].state if key in records else CLOSED,
+            failures=failures.get(key, 0),
+            opened_at=records[key].opened_at if key in records else None,
+        )
+        for key in sorted({*records, *failures})
+    ]
+
+
+def read_tripped_breakers(reader: Reader, context: ViewContext) -> list[BreakerView]:
+    """Return the breakers that are not closed."""
+    return [breaker for breaker in read_breakers(reader, context) if breaker.state != "closed"]
+
+
+def _render_breaker(key: str, state: BreakerState, *, failures: int, opened_at: datetime | None) -> BreakerView:
+    return BreakerView(
+        key=key,
+        state="closed" if isinstance(state, ClosedState) else "open" if isinstance(state, OpenState) else "half-open",
+        failures=failures,
+        opened_at=opened_at,
+        probe_at=state.until if isinstance(state, OpenState) else None,
+        probe_job=format_job_id(state.job) if isinstance(state, ProbingState) else None,
+    )
+
+
 def render_tick(tx: Transaction, blocker: str | None = None) -> TickResult:
     """Return the result of the tick, at the end of its turn. Planned jobs that have not started are in
     `would_dispatch`: a spawn delay or a fact that is being probed holds them, or this is a dry run. `blocker`: reason
@@ -205,9 +199,6 @@ def _count_startable(tx: Transaction, pending_claims: Sequence[Claim]) -> int:
     held, _parked = tx.lanes.count_paused(pauses)
     held += tx.lanes.count_oversized(tx.settings.pool_sizes, pauses)
     return sum(ready for _, ready in tx.lanes.depths()) - held + sum(1 for claim in pending_claims if claim.probes)
-
-
-_MAX_WAITERS = 20
 
 
 def list_locks(reader: Reader, *, after: str, limit: int) -> tuple[list[LockStatus], str | None]:

@@ -1,17 +1,5 @@
-"""JSON representations of the scheduler's status (`rota status --json`) and its pools.
-
-JSON representations of the results of pause, resume and clear.
-
-JSON representations of circuit breakers.
-
-JSON representation of the result of a tick.
-
-JSON representations of locks: the holders of each key and the queue for it.
-
-JSON representation of the queue depth.
-
-JSON representations of the health checks.
-"""
+"""JSON representations of the scheduler and its parts: status, pools, breakers, locks, queue depth, results of control
+requests, and health checks."""
 
 from __future__ import annotations
 
@@ -52,30 +40,6 @@ class BreakerPage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
-class BreakerResetResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of resetting a breaker."""
-
-    key: str
-    """Key of the breaker."""
-    state: Literal["closed"]
-    """State of the breaker after the reset."""
-    failures_cleared: int
-    """Number of failures that were cleared."""
-
-
-class StartFailureResetResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of clearing the failed starts of a job."""
-
-    job: str
-    """Id of the job."""
-    status: JobStatusText
-    """Status of the job."""
-    failures_cleared: int
-    """Number of failed starts that were cleared."""
-    starts_immediately: bool
-    """Whether the reset ended a delay after a failed start, so that the job can start immediately."""
-
-
 class QueueDepthView(msgspec.Struct, frozen=True, kw_only=True):
     """The number of jobs that are ready and not running, with its limits."""
 
@@ -87,10 +51,6 @@ class QueueDepthView(msgspec.Struct, frozen=True, kw_only=True):
     """Depth at which a submit is deferred; `null` if there is no hard limit."""
     by_flow: Mapping[str, int]
     """Number of ready jobs of each flow. Jobs without a flow are not included."""
-
-
-def render_depth(depth: QueueDepth, limits: DepthLimits) -> QueueDepthView:
-    return QueueDepthView(total=depth.total, soft=limits.soft, hard=limits.hard, by_flow=depth.by_flow)
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -372,6 +332,30 @@ class TickResult(msgspec.Struct, frozen=True, kw_only=True):
     """Reason that no job starts at the moment; `null` unless `reason` is `blocked`."""
 
 
+class BreakerResetResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of resetting a breaker."""
+
+    key: str
+    """Key of the breaker."""
+    state: Literal["closed"]
+    """State of the breaker after the reset."""
+    failures_cleared: int
+    """Number of failures that were cleared."""
+
+
+class StartFailureResetResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of clearing the failed starts of a job."""
+
+    job: str
+    """Id of the job."""
+    status: JobStatusText
+    """Status of the job."""
+    failures_cleared: int
+    """Number of failed starts that were cleared."""
+    starts_immediately: bool
+    """Whether the reset ended a delay after a failed start, so that the job can start immediately."""
+
+
 class LockOwner(msgspec.Struct, frozen=True, kw_only=True):
     """A job or direct execution that holds a lock or waits for it."""
 
@@ -418,3 +402,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
     status: Literal["ready"] = "ready"
     """Always `ready`. A scheduler that is not ready responds with a problem and status 503."""
+
+
+def render_depth(depth: QueueDepth, limits: DepthLimits) -> QueueDepthView:
+    return QueueDepthView(total=depth.total, soft=limits.soft, hard=limits.hard, by_flow=depth.by_flow)

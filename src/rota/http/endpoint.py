@@ -12,7 +12,7 @@ The first type is the query, the second the body: None for no body, `T | None` f
 are decoded by these types before the handler is called, and the OpenAPI document is generated from them, so the three
 cannot differ. The handler's docstring is the description of the operation; its first sentence is the summary.
 
-Query parameters that several endpoints share: page size, cursor and wait time.
+Queries that several endpoints share, and their parameters, are here too: page size, cursor, wait time and dry run.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ T = TypeVar("T")
 JSON = "application/json"
 RESERVATION_STREAM = "application/vnd.rota.stream"
 _PATH_PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
+MAX_WAIT_SECONDS = 60
+"""Maximum seconds that a request waits before it is answered with the current state."""
+WaitSeconds = Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)]
+PageSize = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,6 +54,16 @@ class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DryRunQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
     """Return what would be done, without doing it."""
+
+
+class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wait: WaitSeconds = MAX_WAIT_SECONDS
+    """Maximum seconds to wait until everything has ended."""
+
+
+class CancelQuery(WaitQuery, frozen=True, forbid_unknown_fields=True):
+    dry_run: bool = False
+    """Return what would be cancelled, without cancelling it."""
 
 
 class RequestKey(NamedTuple):
@@ -257,10 +271,6 @@ class Endpoint:
         """Operation id in the OpenAPI document."""
         return str(getattr(self.handler, "__name__", self.path))
 
-    @property
-    def module(self) -> str:
-        return self.handler.__module__.rpartition(".")[2]
-
 
 def _response_types(annotation: Any) -> list[Any]:
     """Return the types of a JSON reply: `[F]` for `JsonReply[F]` and `JsonReply[F] | Response`, `[F, G]` for
@@ -284,24 +294,6 @@ def _unwrap_type(kind: Any) -> Any:
     if get_origin(kind) in (Union, UnionType):
         (kind, *_) = [_unwrap_type(part) for part in get_args(kind) if part is not NoneType]
     return kind
-
-
-MAX_WAIT_SECONDS = 60
-"""Maximum seconds that a request waits before it is answered with the current state."""
-WaitSeconds = Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)]
-
-
-class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    wait: WaitSeconds = MAX_WAIT_SECONDS
-    """Maximum seconds to wait until everything has ended."""
-
-
-class CancelQuery(WaitQuery, frozen=True, forbid_unknown_fields=True):
-    dry_run: bool = False
-    """Return what would be cancelled, without cancelling it."""
-
-
-PageSize = Annotated[int, Meta(ge=1, le=1000)]
 
 
 def parse_field(field: str, text: str | None, parse: Callable[[str], T]) -> T | None:

@@ -1,4 +1,6 @@
-"""Expired idempotency keys. A final response expires by its own age, a pending one by the state of its reservation.
+"""Removal of records that are no jobs: idempotency keys, reservations, and input patches.
+
+A final response of a key expires by its own age, a pending one by the state of its reservation.
 
     reservation waits or runs    kept: a repeated request must not create a second reservation
     reservation has ended        expires by the time of that end; the reservation, its result, is kept as long
@@ -6,12 +8,8 @@
 
 A pending response is removed before its reservation, so the two never keep each other forever.
 
-Removal of input patches that no job refers to.
-
-Retention of ended reservations: their rows, and the directories with their output.
-
-The rows are removed first, in turns of the engine; then every directory without a row is deleted. A row is created
-before its directory, so a directory about to be used always has a row.
+The rows of ended reservations are removed first, in turns of the engine; then every directory with output and without a
+row is deleted. A row is created before its directory, so a directory about to be used always has a row.
 """
 
 from __future__ import annotations
@@ -30,6 +28,12 @@ from rota.engine.idempotency import PENDING_STATUS, decode_pending
 from rota.engine.transaction import Transaction
 from rota.ids import ReservationId
 from rota.retention.repository import MAX_ID
+
+log = logging.getLogger("rota.gc")
+
+MIN_AGE_SECONDS = 3600.0
+"""Seconds that an unused patch is kept: it is written before the submit that refers to it is stored. A submit of the
+same content writes it again."""
 
 
 def find_expired_keys(reader: Reader, until: datetime) -> list[str]:
@@ -59,47 +63,6 @@ def _find_active_keys(reader: AnyReader, pending: dict[str, str], until: datetim
     reservations = {key: decode_pending(body.encode()).reservation for key, body in pending.items()}
     recent = reader.reservations.recent(list(reservations.values()), until)
     return {key for key, reservation in reservations.items() if reservation in recent}
-
-
-MIN_AGE_SECONDS = 3600.0
-"""Seconds that an unused patch is kept: it is written before the submit that refers to it is stored. A submit of the
-same content writes it again."""
-
-
-def remove_unused_patches(directory: Path, list_used: Callable[[], Collection[str]]) -> int:
-    """Remove old unused patches, and return the number of bytes. Call `list_used` only if there are old patches."""
-    try:
-        old = [path for path in directory.glob("*.patch") if _is_old(path)]
-    except OSError:
-        return 0
-    unused = set(old) - {directory / f"{digest}.patch" for digest in list_used()} if old else set()
-    return sum(_remove(path) for path in sorted(unused))
-
-
-def _is_old(path: Path) -> bool:
-    try:
-        return time.time() - path.stat().st_mtime > MIN_AGE_SECONDS
-    except OSError:
-        return False
-
-
-def _remove(path: Path) -> int:
-    """Remove a patch: rename it, check its age again, and restore it if it was written again since."""
-    renamed = path.with_suffix(".removed")
-    with suppress(OSError):
-        path.rename(renamed)
-        if not _is_old(renamed):
-            with suppress(FileExistsError):
-                os.link(renamed, path)
-            renamed.unlink()
-            return 0
-        size = renamed.stat().st_size
-        renamed.unlink()
-        return size
-    return 0
-
-
-log = logging.getLogger("rota.gc")
 
 
 def find_expired_reservations(
@@ -138,3 +101,36 @@ def _remove_orphaned_directories(directory: Path, reader: Reader) -> None:
             shutil.rmtree(directories[reservation])
         except OSError as error:
             log.warning("cannot remove the files of a reservation: %s: %s", error.filename, error.strerror)
+
+
+def remove_unused_patches(directory: Path, list_used: Callable[[], Collection[str]]) -> int:
+    """Remove old unused patches, and return the number of bytes. Call `list_used` only if there are old patches."""
+    try:
+        old = [path for path in directory.glob("*.patch") if _is_old_patch(path)]
+    except OSError:
+        return 0
+    unused = set(old) - {directory / f"{digest}.patch" for digest in list_used()} if old else set()
+    return sum(_remove_patch(path) for path in sorted(unused))
+
+
+def _is_old_patch(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > MIN_AGE_SECONDS
+    except OSError:
+        return False
+
+
+def _remove_patch(path: Path) -> int:
+    """Remove a patch: rename it, check its age again, and restore it if it was written again since."""
+    renamed = path.with_suffix(".removed")
+    with suppress(OSError):
+        path.rename(renamed)
+        if not _is_old_patch(renamed):
+            with suppress(FileExistsError):
+                os.link(renamed, path)
+            renamed.unlink()
+            return 0
+        size = renamed.stat().st_size
+        renamed.unlink()
+        return size
+    return 0

@@ -1,7 +1,4 @@
-"""`gc`: remove jobs and other records that ended long ago.
-
-Results of retention as the API shows them.
-"""
+"""`gc`: remove jobs and other records that ended long ago, and show the result of the last collection."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """`schedule`: add, change, enable, disable, remove. Changes affect later jobs only, never existing ones (INV-005).
 
-The job that a schedule submits each time: its encoding, changes and checks.
-
-An error that every fire would hit is refused with the request, as for a submit. An error that existed before a change,
-such as an archived template, is only a warning: the change may concern something else.
+The request has the job that a schedule submits each time. An error that every fire would hit is refused with the
+request, as for a submit. An error that existed before a change, such as an archived template, is only a warning: the
+change may concern something else.
 """
 
 from __future__ import annotations
@@ -47,134 +46,17 @@ from rota.templates.expand import (
 )
 from rota.webhooks.commands import make_job_webhook
 
-_DEFAULTS: dict[str, Any] = msgspec.to_builtins(Submission())
+_JOB_DEFAULTS: dict[str, Any] = msgspec.to_builtins(Submission())
 _REFUSED_FIELDS = {
     "after": "every job would depend on the same job; let the command begin with the first step",
     "group": "a group finishes, but a schedule continues",
     "local": "only jobs of a batch have local names",
 }
 _PLACEHOLDER_COMMAND = ["true"]
-
-
-def decode_job(schedule: Schedule, reader: AnyReader) -> Submission:
-    """Return the job of a schedule, with the environment of the client that added it."""
-    try:
-        job = msgspec.json.decode(schedule.body, type=Submission)
-    except msgspec.DecodeError as error:
-        name = schedule.name
-        raise Conflict(
-            f"scheduler data error: the job of schedule {name} cannot be read: {error};"
-            f" `rota schedule remove {name}` removes it"
-        ) from None
-    if schedule.environment is None:
-        return job
-    return msgspec.structs.replace(job, env=dict(reader.jobs.environment_variables(schedule.environment)))
-
-
-def expand_job(reader: AnyReader, job: Submission, schedule: ScheduleId | None) -> tuple[Submission, JobOrigin]:
-    """Return the job, expanded from its template if it names one, and its origin."""
-    if job.template is None:
-        return job, JobOrigin(schedule=schedule)
-    template = find_usable_template(reader, job.template)
-    expanded, origin = expand(job, template), make_origin(job, template, schedule)
-    return expanded, msgspec.structs.replace(origin, sources=template_sources(job, expanded, template))
-
-
-def encode_job(tx: Transaction, job: Submission) -> tuple[str, int | None]:
-    """Return the job as JSON without default values, and the id of its stored environment if it has a whole one. The
-    trace of the request is dropped: later jobs are not part of it."""
-    environment = None
-    if not job.inherit_env:
-        variables = {
-            name: value for name, value in job.env.items() if name not in TRACE_VARIABLES or name in job.explicit_env
-        }
-        environment = tx.jobs.environment_id(variables)
-        job = msgspec.structs.replace(job, env={})
-    body = {name: value for name, value in msgspec.to_builtins(job).items() if value != _DEFAULTS[name]}
-    return msgspec.json.encode(body).decode(), environment
-
-
-def change_job(
-    job: Submission, fields: Mapping[str, Any], set_params: Mapping[str, Any], unset_params: Sequence[str]
-) -> Submission:
-    """Return the job with changed fields. A new template replaces the command, and a new command the template."""
-    body = {**msgspec.to_builtins(job), **fields}
-    if fields.get("template") is not None and "command" not in fields:
-        body["command"] = []
-    if fields.get("command") and "template" not in fields:
-        body["template"] = None
-    if set_params or unset_params:
-        kept = {key: value for key, value in (body["params"] or {}).items() if key not in unset_params}
-        body["params"] = {**kept, **set_params}
-    body = {name: _DEFAULTS.get(name) if value is None else value for name, value in body.items()}
-    try:
-        return msgspec.convert(body, Submission)
-    except msgspec.ValidationError as error:
-        raise make_validation_error("the job", error, prefix=".job") from None
-
-
-def check_job(tx: Transaction, job: Submission, previous: Submission | None = None) -> list[str]:
-    """Check the job and return warnings. Git and files are not probed here; the caller does it outside of the turn."""
-    for field, reason in _REFUSED_FIELDS.items():
-        if getattr(job, field) != getattr(Submission(), field):
-            raise InvalidInput(f"{field} is not for a job of a schedule: {reason}").at_path(f".{field}")
-    try:
-        expanded, _ = expand_job(tx, job, None)
-    except (StorageFull, StoreError):
-        raise
-    except RotaError as error:
-        if previous is None or _find_refusal(tx, previous) != error.message:
-            raise
-        _check_expanded(tx, _drop_template(job))
-        return [f"its times fail as before: {error.message}"]
-    with blame_template(job):
-        _check_expanded(tx, expanded)
-    return [*_warn_undeclared_params(tx, job), *_warn_of_pools(tx, expanded)]
-
-
-def _find_refusal(reader: AnyReader, job: Submission) -> str | None:
-    """Return why the job cannot be expanded, or None if it can."""
-    try:
-        expand_job(reader, job, None)
-    except (StorageFull, StoreError):
-        raise
-    except RotaError as error:
-        return error.message
-    return None
-
-
-def _check_expanded(tx: Transaction, job: Submission) -> None:
-    check_fields(job)
-    check_limits(job, tx.settings.retry, tx.now)
-    make_job_webhook(job, tx.settings.webhooks)
-    parse_inputs(job, job.cwd or "/")
-    check_unique_key(job.unique)
-
-
-def _drop_template(job: Submission) -> Submission:
-    """Return the job with its own fields and a placeholder for the command of its template."""
-    flow = job.phase if job.flow is None else job.flow
-    return msgspec.structs.replace(job, template=None, command=_PLACEHOLDER_COMMAND, flow=flow)
-
-
-def _warn_undeclared_params(reader: AnyReader, job: Submission) -> list[str]:
-    return [] if job.template is None else warn_undeclared_params(job, find_usable_template(reader, job.template))
-
-
-def _warn_of_pools(tx: Transaction, job: Submission) -> list[str]:
-    spec = Spec(
-        command=tuple(job.command),
-        cwd=job.cwd or "/",
-        environment=0,
-        name=job.name,
-        type=job.type,
-        params=job.params,
-        flow=job.flow,
-        phase=job.phase,
-        target=job.target,
-        pools=job.pools,
-    )
-    return list(tx.settings.pool_sizes.warnings(tx.settings.policy.pool_demand(spec), spec.pools))
+_PROBED_FIELDS = frozenset(
+    ("template", "command", "cwd", "env", "needs", "produces", "pin", "worktree", "base", "patch", "with_diff")
+)
+_PUBLIC_NAMES = {"zone": "tz", "body": "job", "environment": "env"}
 
 
 class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -306,47 +188,12 @@ def _locate_job_errors(change_request: ScheduleChange) -> Iterator[None]:
         raise
 
 
-def apply_change(job: Submission, change_request: ScheduleChange) -> Submission:
-    set_params = {} if change_request.set_params is UNSET else change_request.set_params
-    unset_params = () if change_request.unset_params is UNSET else change_request.unset_params
-    return change_job(job, _job_fields(change_request), set_params, unset_params)
-
-
-def _job_fields(change_request: ScheduleChange) -> dict[str, Any]:
-    return {} if change_request.job is UNSET else change_request.job
-
-
 def _warn_of_replacement(old: Submission, job: Submission) -> list[str]:
     if old.command and not job.command:
         return [f"template {job.template} replaces the command {shlex.join(old.command)}"]
     if old.template is not None and job.template is None:
         return [f"the command replaces template {old.template}; params stay"]
     return []
-
-
-_PROBED_FIELDS = frozenset(
-    ("template", "command", "cwd", "env", "needs", "produces", "pin", "worktree", "base", "patch", "with_diff")
-)
-
-
-def expand_request(reader: AnyReader, request: ScheduleRequest) -> Submission:
-    return expand_job(reader, request.job, None)[0]
-
-
-def expand_change(reader: AnyReader, name: str, change_request: ScheduleChange) -> tuple[Submission, Submission] | None:
-    """Return the changed job as requested and as expanded, or None if the change needs no probe."""
-    if not _PROBED_FIELDS & _job_fields(change_request).keys():
-        return None
-    try:
-        job = apply_change(decode_job(find_schedule(reader, name), reader), change_request)
-        return job, expand_job(reader, job, None)[0]
-    except (StorageFull, StoreError):
-        raise
-    except RotaError:  # the change itself reports it
-        return None
-
-
-_PUBLIC_NAMES = {"zone": "tz", "body": "job", "environment": "env"}
 
 
 def enable(tx: Transaction, name: str, *, actor: str | None) -> Schedule:
@@ -418,3 +265,151 @@ def _is_id(name: str) -> bool:
 
 def _value_or(value: Any, default: Any) -> Any:
     return default if value is UNSET else value
+
+
+def expand_request(reader: AnyReader, request: ScheduleRequest) -> Submission:
+    return expand_job(reader, request.job, None)[0]
+
+
+def expand_change(reader: AnyReader, name: str, change_request: ScheduleChange) -> tuple[Submission, Submission] | None:
+    """Return the changed job as requested and as expanded, or None if the change needs no probe."""
+    if not _PROBED_FIELDS & _job_fields(change_request).keys():
+        return None
+    try:
+        job = apply_change(decode_job(find_schedule(reader, name), reader), change_request)
+        return job, expand_job(reader, job, None)[0]
+    except (StorageFull, StoreError):
+        raise
+    except RotaError:  # the change itself reports it
+        return None
+
+
+def apply_change(job: Submission, change_request: ScheduleChange) -> Submission:
+    set_params = {} if change_request.set_params is UNSET else change_request.set_params
+    unset_params = () if change_request.unset_params is UNSET else change_request.unset_params
+    return change_job(job, _job_fields(change_request), set_params, unset_params)
+
+
+def _job_fields(change_request: ScheduleChange) -> dict[str, Any]:
+    return {} if change_request.job is UNSET else change_request.job
+
+
+def decode_job(schedule: Schedule, reader: AnyReader) -> Submission:
+    """Return the job of a schedule, with the environment of the client that added it."""
+    try:
+        job = msgspec.json.decode(schedule.body, type=Submission)
+    except msgspec.DecodeError as error:
+        name = schedule.name
+        raise Conflict(
+            f"scheduler data error: the job of schedule {name} cannot be read: {error};"
+            f" `rota schedule remove {name}` removes it"
+        ) from None
+    if schedule.environment is None:
+        return job
+    return msgspec.structs.replace(job, env=dict(reader.jobs.environment_variables(schedule.environment)))
+
+
+def expand_job(reader: AnyReader, job: Submission, schedule: ScheduleId | None) -> tuple[Submission, JobOrigin]:
+    """Return the job, expanded from its template if it names one, and its origin."""
+    if job.template is None:
+        return job, JobOrigin(schedule=schedule)
+    template = find_usable_template(reader, job.template)
+    expanded, origin = expand(job, template), make_origin(job, template, schedule)
+    return expanded, msgspec.structs.replace(origin, sources=template_sources(job, expanded, template))
+
+
+def encode_job(tx: Transaction, job: Submission) -> tuple[str, int | None]:
+    """Return the job as JSON without default values, and the id of its stored environment if it has a whole one. The
+    trace of the request is dropped: later jobs are not part of it."""
+    environment = None
+    if not job.inherit_env:
+        variables = {
+            name: value for name, value in job.env.items() if name not in TRACE_VARIABLES or name in job.explicit_env
+        }
+        environment = tx.jobs.environment_id(variables)
+        job = msgspec.structs.replace(job, env={})
+    body = {name: value for name, value in msgspec.to_builtins(job).items() if value != _JOB_DEFAULTS[name]}
+    return msgspec.json.encode(body).decode(), environment
+
+
+def change_job(
+    job: Submission, fields: Mapping[str, Any], set_params: Mapping[str, Any], unset_params: Sequence[str]
+) -> Submission:
+    """Return the job with changed fields. A new template replaces the command, and a new command the template."""
+    body = {**msgspec.to_builtins(job), **fields}
+    if fields.get("template") is not None and "command" not in fields:
+        body["command"] = []
+    if fields.get("command") and "template" not in fields:
+        body["template"] = None
+    if set_params or unset_params:
+        kept = {key: value for key, value in (body["params"] or {}).items() if key not in unset_params}
+        body["params"] = {**kept, **set_params}
+    body = {name: _JOB_DEFAULTS.get(name) if value is None else value for name, value in body.items()}
+    try:
+        return msgspec.convert(body, Submission)
+    except msgspec.ValidationError as error:
+        raise make_validation_error("the job", error, prefix=".job") from None
+
+
+def check_job(tx: Transaction, job: Submission, previous: Submission | None = None) -> list[str]:
+    """Check the job and return warnings. Git and files are not probed here; the caller does it outside of the turn."""
+    for field, reason in _REFUSED_FIELDS.items():
+        if getattr(job, field) != getattr(Submission(), field):
+            raise InvalidInput(f"{field} is not for a job of a schedule: {reason}").at_path(f".{field}")
+    try:
+        expanded, _ = expand_job(tx, job, None)
+    except (StorageFull, StoreError):
+        raise
+    except RotaError as error:
+        if previous is None or _find_refusal(tx, previous) != error.message:
+            raise
+        _check_expanded(tx, _drop_template(job))
+        return [f"its times fail as before: {error.message}"]
+    with blame_template(job):
+        _check_expanded(tx, expanded)
+    return [*_warn_undeclared_params(tx, job), *_warn_of_pools(tx, expanded)]
+
+
+def _find_refusal(reader: AnyReader, job: Submission) -> str | None:
+    """Return why the job cannot be expanded, or None if it can."""
+    try:
+        expand_job(reader, job, None)
+    except (StorageFull, StoreError):
+        raise
+    except RotaError as error:
+        return error.message
+    return None
+
+
+def _check_expanded(tx: Transaction, job: Submission) -> None:
+    check_fields(job)
+    check_limits(job, tx.settings.retry, tx.now)
+    make_job_webhook(job, tx.settings.webhooks)
+    parse_inputs(job, job.cwd or "/")
+    check_unique_key(job.unique)
+
+
+def _drop_template(job: Submission) -> Submission:
+    """Return the job with its own fields and a placeholder for the command of its template."""
+    flow = job.phase if job.flow is None else job.flow
+    return msgspec.structs.replace(job, template=None, command=_PLACEHOLDER_COMMAND, flow=flow)
+
+
+def _warn_undeclared_params(reader: AnyReader, job: Submission) -> list[str]:
+    return [] if job.template is None else warn_undeclared_params(job, find_usable_template(reader, job.template))
+
+
+def _warn_of_pools(tx: Transaction, job: Submission) -> list[str]:
+    spec = Spec(
+        command=tuple(job.command),
+        cwd=job.cwd or "/",
+        environment=0,
+        name=job.name,
+        type=job.type,
+        params=job.params,
+        flow=job.flow,
+        phase=job.phase,
+        target=job.target,
+        pools=job.pools,
+    )
+    return list(tx.settings.pool_sizes.warnings(tx.settings.policy.pool_demand(spec), spec.pools))

@@ -10,8 +10,6 @@ with the rules of Debian's cron:
 The library's own rule is not used. It assumes changes of whole hours, so it misses times at a change of half an hour,
 and it fires wildcards at a midnight that does not exist.
 
-Fields of a cron expression: normalization and precise error messages.
-
 The library reports that a field is invalid, but not which part of it. To find that part, each part of each field is
 passed to the library by itself, so that the library alone decides which expressions are valid.
 """
@@ -30,7 +28,7 @@ from cronsim import CronSim, CronSimError
 
 from rota.errors import InvalidInput, escape_unprintable
 
-FIELD_NAMES = ("minute", "hour", "day-of-month", "month", "day-of-week")
+_FIELD_NAMES = ("minute", "hour", "day-of-month", "month", "day-of-week")
 _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _MACROS = {
     "@hourly": "0 * * * *",
@@ -42,94 +40,9 @@ _MACROS = {
     "@annually": "0 0 1 1 *",
 }
 _MAX_LENGTH = 200
-_FIELD_ORDER = " ".join(FIELD_NAMES)
+_FIELD_ORDER = " ".join(_FIELD_NAMES)
 _STEPPED_RANGE = re.compile(r"(?P<range>[^/]+-[^/]+)/\d+")
 _EPOCH = datetime(2000, 1, 1)  # noqa: DTZ001 - arbitrary start
-
-
-def normalize(expression: str) -> list[str]:
-    """Return the five fields of the expression, with a macro expanded."""
-    if len(expression) > _MAX_LENGTH:
-        raise InvalidInput(f"cron: the expression is too long; shorten it to at most {_MAX_LENGTH} characters")
-    if not expression.replace("\t", " ").isprintable():
-        raise InvalidInput(
-            f'cron "{escape_unprintable(expression)}": write the five fields on one line, with spaces between them'
-        )
-    fields = expression.split()
-    if expression.strip().startswith("@"):
-        fields = _expand_macro(expression)
-    if len(fields) != len(FIELD_NAMES):
-        extra = "; seconds are not supported" if len(fields) == len(FIELD_NAMES) + 1 else ""
-        count = f"{len(fields)} field{'' if len(fields) == 1 else 's'}"
-        raise InvalidInput(f'cron "{expression}": {count}; expected five: {_FIELD_ORDER}{extra}')
-    return [
-        ",".join(_drop_redundant_step(position, part) for part in field.split(","))
-        for position, field in enumerate(fields)
-    ]
-
-
-def _expand_macro(expression: str) -> list[str]:
-    expansion = _MACROS.get(expression.strip().lower())
-    if expansion is None:
-        names = ", ".join(_MACROS)
-        raise InvalidInput(f'cron "{expression}": unknown macro; known macros: {names}')
-    return expansion.split()
-
-
-def _drop_redundant_step(position: int, part: str) -> str:
-    """Drop the step of a range with a single value, such as `5-5/2`: the library would extend the range to the end."""
-    stepped = _STEPPED_RANGE.fullmatch(part)
-    if stepped is None or not _is_valid(position, part):
-        return part
-    begin, _, end = stepped["range"].partition("-")
-    return begin if _values(position, begin) == _values(position, end) else part
-
-
-def _values(position: int, part: str) -> object:
-    sim = _parse_part(position, part)
-    return (sim.minutes, sim.hours, sim.days, sim.months, sim.weekdays)[position]
-
-
-def _parse_part(position: int, part: str) -> CronSim:
-    fields = ["*"] * len(FIELD_NAMES)
-    fields[position] = part
-    return CronSim(" ".join(fields), _EPOCH)
-
-
-def _is_valid(position: int, part: str) -> bool:
-    try:
-        _parse_part(position, part)
-    except CronSimError:
-        return False
-    return True
-
-
-def raise_invalid(expression: str) -> NoReturn:
-    """Raise `InvalidInput` for an expression that the library refuses."""
-    for position, field in enumerate(expression.split()):
-        for part in field.split(","):
-            if not _is_valid(position, part):
-                raise InvalidInput(f'cron "{expression}": {FIELD_NAMES[position]} {_describe_error(position, part)}')
-    raise InvalidInput(f'cron "{expression}" never fires: none of its months has such a day')
-
-
-def _describe_error(position: int, part: str) -> str:
-    low, high = _RANGES[position]
-    base, _, step = part.partition("/")
-    for number in re.findall(r"\d+", base.partition("#")[0]):
-        if not low <= int(number) <= high:
-            return f"{number} is out of range {low}-{high}"
-    if step.isdecimal() and int(step) == 0:
-        return f"{part}: the step must be at least 1"
-    begin, dash, end = base.partition("-")
-    if dash and _is_valid(position, begin) and _is_valid(position, end):
-        return f"{part} ends before it begins"
-    names = ("", "", "", ", a name like JAN", ", a name like MON (0 and 7 are Sunday)")[position]
-    shown = part or "(empty list item)"
-    expected = f"{low}-{high}{names}, a range like 1-5, a list like 1,3, a step like */2, or *"
-    return f"{shown} is not understood; write {expected}"
-
-
 MICROSECOND = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
 _SEARCH_STEP = timedelta(hours=12)
@@ -140,11 +53,11 @@ class Cron:
     """A cron expression in a time zone. Instants are in UTC."""
 
     def __init__(self, expression: str, zone: tzinfo) -> None:
-        fields = normalize(expression)
+        fields = _normalize(expression)
         try:
             self._sim = CronSim(" ".join(fields), datetime(2000, 1, 1))  # noqa: DTZ001 - wall-clock time
         except CronSimError:
-            raise_invalid(expression)
+            _raise_invalid(expression)
             raise
         self._zone = zone
         self._is_fixed = not fields[0].startswith("*") and not fields[1].startswith("*")
@@ -302,3 +215,86 @@ def _zone_hint(name: str) -> str:
     same_city = [zone for zone in sorted(_known_zones()) if zone.casefold().rpartition("/")[2] == folded]
     near = same_city or [names[match] for match in get_close_matches(folded, names, n=1, cutoff=0.6)]
     return f"did you mean {near[0]}?" if near else "use a name such as Europe/Berlin, America/New_York or UTC"
+
+
+def _normalize(expression: str) -> list[str]:
+    """Return the five fields of the expression, with a macro expanded."""
+    if len(expression) > _MAX_LENGTH:
+        raise InvalidInput(f"cron: the expression is too long; shorten it to at most {_MAX_LENGTH} characters")
+    if not expression.replace("\t", " ").isprintable():
+        raise InvalidInput(
+            f'cron "{escape_unprintable(expression)}": write the five fields on one line, with spaces between them'
+        )
+    fields = expression.split()
+    if expression.strip().startswith("@"):
+        fields = _expand_macro(expression)
+    if len(fields) != len(_FIELD_NAMES):
+        extra = "; seconds are not supported" if len(fields) == len(_FIELD_NAMES) + 1 else ""
+        count = f"{len(fields)} field{'' if len(fields) == 1 else 's'}"
+        raise InvalidInput(f'cron "{expression}": {count}; expected five: {_FIELD_ORDER}{extra}')
+    return [
+        ",".join(_drop_redundant_step(position, part) for part in field.split(","))
+        for position, field in enumerate(fields)
+    ]
+
+
+def _expand_macro(expression: str) -> list[str]:
+    expansion = _MACROS.get(expression.strip().lower())
+    if expansion is None:
+        names = ", ".join(_MACROS)
+        raise InvalidInput(f'cron "{expression}": unknown macro; known macros: {names}')
+    return expansion.split()
+
+
+def _drop_redundant_step(position: int, part: str) -> str:
+    """Drop the step of a range with a single value, such as `5-5/2`: the library would extend the range to the end."""
+    stepped = _STEPPED_RANGE.fullmatch(part)
+    if stepped is None or not _is_valid(position, part):
+        return part
+    begin, _, end = stepped["range"].partition("-")
+    return begin if _values(position, begin) == _values(position, end) else part
+
+
+def _values(position: int, part: str) -> object:
+    sim = _parse_part(position, part)
+    return (sim.minutes, sim.hours, sim.days, sim.months, sim.weekdays)[position]
+
+
+def _parse_part(position: int, part: str) -> CronSim:
+    fields = ["*"] * len(_FIELD_NAMES)
+    fields[position] = part
+    return CronSim(" ".join(fields), _EPOCH)
+
+
+def _is_valid(position: int, part: str) -> bool:
+    try:
+        _parse_part(position, part)
+    except CronSimError:
+        return False
+    return True
+
+
+def _raise_invalid(expression: str) -> NoReturn:
+    """Raise `InvalidInput` for an expression that the library refuses."""
+    for position, field in enumerate(expression.split()):
+        for part in field.split(","):
+            if not _is_valid(position, part):
+                raise InvalidInput(f'cron "{expression}": {_FIELD_NAMES[position]} {_describe_error(position, part)}')
+    raise InvalidInput(f'cron "{expression}" never fires: none of its months has such a day')
+
+
+def _describe_error(position: int, part: str) -> str:
+    low, high = _RANGES[position]
+    base, _, step = part.partition("/")
+    for number in re.findall(r"\d+", base.partition("#")[0]):
+        if not low <= int(number) <= high:
+            return f"{number} is out of range {low}-{high}"
+    if step.isdecimal() and int(step) == 0:
+        return f"{part}: the step must be at least 1"
+    begin, dash, end = base.partition("-")
+    if dash and _is_valid(position, begin) and _is_valid(position, end):
+        return f"{part} ends before it begins"
+    names = ("", "", "", ", a name like JAN", ", a name like MON (0 and 7 are Sunday)")[position]
+    shown = part or "(empty list item)"
+    expected = f"{low}-{high}{names}, a range like 1-5, a list like 1,3, a step like */2, or *"
+    return f"{shown} is not understood; write {expected}"

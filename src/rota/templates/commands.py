@@ -1,6 +1,6 @@
 """`template`: add, change, archive. An invalid template is refused when it is stored, not when a job is made of it.
 
-A template as received, before any check.
+`TemplateRequest` and `TemplateChange` are templates as received, before any check.
 """
 
 from __future__ import annotations
@@ -53,11 +53,152 @@ _EXAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 _EXAMPLE_VALUE = "x"
 
 
+class TemplateFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Fields of a template; null is the same as a field that is left out, or resets it."""
+
+    description: str | UnsetType | None = UNSET
+    """Purpose of the template."""
+    command: list[str] | UnsetType | None = UNSET
+    """The program and its arguments; `{param}` is a placeholder if a param of that name is declared."""
+    default_params: dict[str, Any] | UnsetType | None = UNSET
+    """Default params of its jobs."""
+    params_schema: dict[str, Any] | UnsetType | None = UNSET
+    """JSON Schema (draft 2020-12) that the params of each job must satisfy."""
+    job_name: str | UnsetType | None = UNSET
+    """Name of its jobs; may have placeholders."""
+    type: str | UnsetType | None = UNSET
+    """Kind of work, which selects the pool `type/TYPE`."""
+    priority: int | UnsetType | None = UNSET
+    """Priority; higher priorities start first."""
+    retry: str | UnsetType | None = UNSET
+    """Name of a retry policy."""
+    retries: int | UnsetType | None = UNSET
+    """Maximum number of retries after a failure."""
+    pools: dict[str, int] | UnsetType | None = UNSET
+    """Capacity that each job uses, by pool."""
+    locks: list[LockTemplate | str] | UnsetType | None = UNSET
+    """Locks that each job holds while it runs; keys may have placeholders, and a plain key is exclusive."""
+    needs: list[str] | UnsetType | None = UNSET
+    """Artifacts that must exist before a job starts; may have placeholders."""
+    produces: list[str] | UnsetType | None = UNSET
+    """Artifacts that each job produces; may have placeholders."""
+    missing_producer: MissingProducer | UnsetType | None = UNSET
+    """Behavior while no job produces a needed artifact."""
+    flow: str | UnsetType | None = UNSET
+    """Flow of its jobs; may have placeholders."""
+    phase: str | UnsetType | None = UNSET
+    """Phase of the flow."""
+    parallelizable: bool | UnsetType | None = UNSET
+    """Whether its jobs may run in parallel with other jobs of their phase and flow."""
+    unique: str | UnsetType | None = UNSET
+    """Key that only one active chain can have; may have placeholders."""
+    target: str | UnsetType | None = UNSET
+    """Object of the work, which selects the pool `target/TARGET`; may have placeholders."""
+    timeout: DurationText | UnsetType | None = UNSET
+    """Maximum run time, as `1h30m`."""
+    idle_timeout: DurationText | UnsetType | None = UNSET
+    """Maximum time without output."""
+    skip_if: str | UnsetType | None = UNSET
+    """Shell script that runs first; a job is skipped if it exits with 0. It reads ROTA_PARAMS, without placeholders."""
+    worktree: bool | UnsetType | None = UNSET
+    """Whether each job runs in a git worktree of its own."""
+    base: str | UnsetType | None = UNSET
+    """Start of the worktree's branch."""
+    patch: bool | UnsetType | None = UNSET
+    """Whether the changes of each job are kept as a patch."""
+    env: dict[str, str] | UnsetType | None = UNSET
+    """Environment variables; only their names are ever shown."""
+    webhooks: list[str] | UnsetType | None = UNSET
+    """URLs to notify of the end of each job."""
+    webhook_events: list[str] | UnsetType | None = UNSET
+    """Events to notify these URLs of; empty for the default ones."""
+
+
+class TemplateRequest(TemplateFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A template to add."""
+
+    name: str
+    """Name, unique among the templates that are not archived."""
+
+
+class TemplateChange(TemplateFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Changes to a template, or its complete replacement."""
+
+    name: str | UnsetType | None = UNSET
+    """New name."""
+    set_default_params: dict[str, Any] | UnsetType | None = UNSET
+    """Default params to add or overwrite."""
+
+
 class TemplateOutcome(msgspec.Struct, frozen=True, kw_only=True):
     template: TemplateId
     warnings: list[str] = []
     fields: list[str] = []
     """Names of the fields that changed."""
+
+
+def add_template(tx: Transaction, name: str, body: TemplateBody, *, actor: str) -> TemplateOutcome:
+    warnings = check_template(name, body, tx.settings.retry, tx.settings.webhooks)
+    _refuse_used_name(tx, name)
+    return TemplateOutcome(template=tx.templates.add(name, body, tx.now, actor), warnings=warnings)
+
+
+def change_template(
+    tx: Transaction, reference: str, changes: Mapping[str, Any], *, is_replacement: bool, actor: str
+) -> TemplateOutcome:
+    """Change the named fields, or with `is_replacement` all fields. Existing jobs do not change (INV-005)."""
+    template = find_template(tx, reference)
+    refuse_unknown_fields(changes, CHANGE_ONLY_FIELDS)
+    fields = {key: value for key, value in changes.items() if key not in ("name", "set_default_params")}
+    previous = {} if is_replacement else msgspec.to_builtins(template.body)
+    added = changes.get("set_default_params")
+    if not isinstance(added, dict | None):
+        message = 'set_default_params must be an object, as in {"model": "small"}'
+        raise InvalidInput(message).at_path(".set_default_params")
+    if added:
+        fields["default_params"] = {**previous.get("default_params", {}), **fields.get("default_params", {}), **added}
+        check_own_params(fields["default_params"], "set_default_params")
+    body = _parse_body({key: value for key, value in {**previous, **fields}.items() if value is not None})
+    name = changes.get("name") or template.name
+    if not isinstance(name, str):
+        raise InvalidInput("the name of a template must be text").at_path(".name")
+    changed = msgspec.structs.replace(template, name=name, body=body)
+    warnings = check_template(name, body, tx.settings.retry, tx.settings.webhooks)
+    if template.archived_at is None:
+        _refuse_used_name(tx, name, template.id)
+    changed_fields = [
+        field for field in TemplateBody.__struct_fields__ if getattr(body, field) != getattr(template.body, field)
+    ]
+    changed_fields = changed_fields if name == template.name else ["name", *changed_fields]
+    if changed_fields:
+        tx.templates.change(changed, tx.now, actor)
+    return TemplateOutcome(template=template.id, warnings=warnings, fields=changed_fields)
+
+
+def archive_template(tx: Transaction, reference: str, *, actor: str) -> Template:
+    """Archive a template: no more jobs can be made of it, and existing jobs continue. An archived template does not
+    change."""
+    template = find_template(tx, reference)
+    if template.archived_at is None:
+        tx.templates.archive(template, tx.now, tx.now, actor)
+    return template
+
+
+def unarchive_template(tx: Transaction, reference: str, *, actor: str) -> Template:
+    template = find_template(tx, reference)
+    if template.archived_at is not None:
+        _refuse_used_name(tx, template.name, template.id)
+        tx.templates.archive(template, None, tx.now, actor)
+    return template
+
+
+def _refuse_used_name(tx: Transaction, name: str, except_: TemplateId | None = None) -> None:
+    existing = tx.templates.find_named([name]).get(name)
+    if existing is not None and existing.archived_at is None and existing.id != except_:
+        raise Conflict(
+            f"template {name} already exists: `rota template change {name}` changes it, `rota template archive"
+            f" {name}` frees its name"
+        ).at_path(".name")
 
 
 def parse_template_document(document: Mapping[str, Any]) -> tuple[str, TemplateBody]:
@@ -184,144 +325,3 @@ def _warn_invalid_defaults(body: TemplateBody) -> list[str]:
     if body.params_schema is None:
         return []
     return [f"default_{text}" for path, text in find_errors(body.params_schema, body.default_params) if path]
-
-
-def add_template(tx: Transaction, name: str, body: TemplateBody, *, actor: str) -> TemplateOutcome:
-    warnings = check_template(name, body, tx.settings.retry, tx.settings.webhooks)
-    _refuse_used_name(tx, name)
-    return TemplateOutcome(template=tx.templates.add(name, body, tx.now, actor), warnings=warnings)
-
-
-def _refuse_used_name(tx: Transaction, name: str, except_: TemplateId | None = None) -> None:
-    existing = tx.templates.find_named([name]).get(name)
-    if existing is not None and existing.archived_at is None and existing.id != except_:
-        raise Conflict(
-            f"template {name} already exists: `rota template change {name}` changes it, `rota template archive"
-            f" {name}` frees its name"
-        ).at_path(".name")
-
-
-def change_template(
-    tx: Transaction, reference: str, changes: Mapping[str, Any], *, is_replacement: bool, actor: str
-) -> TemplateOutcome:
-    """Change the named fields, or with `is_replacement` all fields. Existing jobs do not change (INV-005)."""
-    template = find_template(tx, reference)
-    refuse_unknown_fields(changes, CHANGE_ONLY_FIELDS)
-    fields = {key: value for key, value in changes.items() if key not in ("name", "set_default_params")}
-    previous = {} if is_replacement else msgspec.to_builtins(template.body)
-    added = changes.get("set_default_params")
-    if not isinstance(added, dict | None):
-        message = 'set_default_params must be an object, as in {"model": "small"}'
-        raise InvalidInput(message).at_path(".set_default_params")
-    if added:
-        fields["default_params"] = {**previous.get("default_params", {}), **fields.get("default_params", {}), **added}
-        check_own_params(fields["default_params"], "set_default_params")
-    body = _parse_body({key: value for key, value in {**previous, **fields}.items() if value is not None})
-    name = changes.get("name") or template.name
-    if not isinstance(name, str):
-        raise InvalidInput("the name of a template must be text").at_path(".name")
-    changed = msgspec.structs.replace(template, name=name, body=body)
-    warnings = check_template(name, body, tx.settings.retry, tx.settings.webhooks)
-    if template.archived_at is None:
-        _refuse_used_name(tx, name, template.id)
-    changed_fields = [
-        field for field in TemplateBody.__struct_fields__ if getattr(body, field) != getattr(template.body, field)
-    ]
-    changed_fields = changed_fields if name == template.name else ["name", *changed_fields]
-    if changed_fields:
-        tx.templates.change(changed, tx.now, actor)
-    return TemplateOutcome(template=template.id, warnings=warnings, fields=changed_fields)
-
-
-def archive_template(tx: Transaction, reference: str, *, actor: str) -> Template:
-    """Archive a template: no more jobs can be made of it, and existing jobs continue. An archived template does not
-    change."""
-    template = find_template(tx, reference)
-    if template.archived_at is None:
-        tx.templates.archive(template, tx.now, tx.now, actor)
-    return template
-
-
-def unarchive_template(tx: Transaction, reference: str, *, actor: str) -> Template:
-    template = find_template(tx, reference)
-    if template.archived_at is not None:
-        _refuse_used_name(tx, template.name, template.id)
-        tx.templates.archive(template, None, tx.now, actor)
-    return template
-
-
-class TemplateFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fields of a template; null is the same as a field that is left out, or resets it."""
-
-    description: str | UnsetType | None = UNSET
-    """Purpose of the template."""
-    command: list[str] | UnsetType | None = UNSET
-    """The program and its arguments; `{param}` is a placeholder if a param of that name is declared."""
-    default_params: dict[str, Any] | UnsetType | None = UNSET
-    """Default params of its jobs."""
-    params_schema: dict[str, Any] | UnsetType | None = UNSET
-    """JSON Schema (draft 2020-12) that the params of each job must satisfy."""
-    job_name: str | UnsetType | None = UNSET
-    """Name of its jobs; may have placeholders."""
-    type: str | UnsetType | None = UNSET
-    """Kind of work, which selects the pool `type/TYPE`."""
-    priority: int | UnsetType | None = UNSET
-    """Priority; higher priorities start first."""
-    retry: str | UnsetType | None = UNSET
-    """Name of a retry policy."""
-    retries: int | UnsetType | None = UNSET
-    """Maximum number of retries after a failure."""
-    pools: dict[str, int] | UnsetType | None = UNSET
-    """Capacity that each job uses, by pool."""
-    locks: list[LockTemplate | str] | UnsetType | None = UNSET
-    """Locks that each job holds while it runs; keys may have placeholders, and a plain key is exclusive."""
-    needs: list[str] | UnsetType | None = UNSET
-    """Artifacts that must exist before a job starts; may have placeholders."""
-    produces: list[str] | UnsetType | None = UNSET
-    """Artifacts that each job produces; may have placeholders."""
-    missing_producer: MissingProducer | UnsetType | None = UNSET
-    """Behavior while no job produces a needed artifact."""
-    flow: str | UnsetType | None = UNSET
-    """Flow of its jobs; may have placeholders."""
-    phase: str | UnsetType | None = UNSET
-    """Phase of the flow."""
-    parallelizable: bool | UnsetType | None = UNSET
-    """Whether its jobs may run in parallel with other jobs of their phase and flow."""
-    unique: str | UnsetType | None = UNSET
-    """Key that only one active chain can have; may have placeholders."""
-    target: str | UnsetType | None = UNSET
-    """Object of the work, which selects the pool `target/TARGET`; may have placeholders."""
-    timeout: DurationText | UnsetType | None = UNSET
-    """Maximum run time, as `1h30m`."""
-    idle_timeout: DurationText | UnsetType | None = UNSET
-    """Maximum time without output."""
-    skip_if: str | UnsetType | None = UNSET
-    """Shell script that runs first; a job is skipped if it exits with 0. It reads ROTA_PARAMS, without placeholders."""
-    worktree: bool | UnsetType | None = UNSET
-    """Whether each job runs in a git worktree of its own."""
-    base: str | UnsetType | None = UNSET
-    """Start of the worktree's branch."""
-    patch: bool | UnsetType | None = UNSET
-    """Whether the changes of each job are kept as a patch."""
-    env: dict[str, str] | UnsetType | None = UNSET
-    """Environment variables; only their names are ever shown."""
-    webhooks: list[str] | UnsetType | None = UNSET
-    """URLs to notify of the end of each job."""
-    webhook_events: list[str] | UnsetType | None = UNSET
-    """Events to notify these URLs of; empty for the default ones."""
-
-
-class TemplateRequest(TemplateFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A template to add."""
-
-    name: str
-    """Name, unique among the templates that are not archived."""
-
-
-class TemplateChange(TemplateFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Changes to a template, or its complete replacement."""
-
-    name: str | UnsetType | None = UNSET
-    """New name."""
-    set_default_params: dict[str, Any] | UnsetType | None = UNSET
-    """Default params to add or overwrite."""

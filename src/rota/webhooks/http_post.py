@@ -3,12 +3,6 @@
 h11 handles the protocol, and this module the connection. Rota therefore connects to the address that it has checked,
 even if the name resolves differently a moment later. One deadline covers connect, TLS, headers and body, so that a slow
 receiver cannot hold a delivery. Proxies, cookies, redirects and connection pools are not used.
-
-HTTP exchange over one connection: the request, and the part of the response that matters.
-
-Resolution of host names, and the check of their addresses.
-
-Port for the delivery of webhook messages.
 """
 
 from __future__ import annotations
@@ -34,6 +28,28 @@ from rota.webhooks.model import IpNetwork, Url, WebhookPolicy, parse_literal, pa
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Function that returns the addresses of a name, or raises `OSError`."""
+_ADDRESS_TIMEOUT = 5.0
+"""Seconds for the connection to an address if there are further addresses to try."""
+_MAX_BODY_BYTES = 8192
+"""Number of bytes of a response body that are read."""
+_MAX_RESPONSE_BYTES = 1 << 16
+"""Total number of bytes that are read. The limit also ends an endless response."""
+_MAX_EXCERPT_LENGTH = 200
+
+
+class PostResult(msgspec.Struct, frozen=True, kw_only=True):
+    status: int | None = None
+    """HTTP status; None without a response."""
+    error: str | None = None
+    """Reason why the delivery failed; None if the receiver accepted the message."""
+
+
+class MessagePoster(Protocol):
+    """Port for the delivery of messages."""
+
+    async def __call__(self, url: str, headers: Mapping[str, str], body: bytes, policy: WebhookPolicy, /) -> PostResult:
+        """Send the message once. Failures are results, not exceptions."""
+        ...
 
 
 class AddressNotAllowed(InvalidInput):
@@ -67,30 +83,12 @@ async def resolve_permitted(
     return permitted
 
 
-class PostResult(msgspec.Struct, frozen=True, kw_only=True):
-    status: int | None = None
-    """HTTP status; None without a response."""
-    error: str | None = None
-    """Reason why the delivery failed; None if the receiver accepted the message."""
-
-
-class MessagePoster(Protocol):
-    async def __call__(self, url: str, headers: Mapping[str, str], body: bytes, policy: WebhookPolicy, /) -> PostResult:
-        """Send the message once. Failures are results, not exceptions."""
-        ...
-
-
-_ADDRESS_TIMEOUT = 5.0
-"""Seconds for the connection to an address if there are further addresses to try."""
-
-
 class HttpMessagePoster:
     def __init__(self, resolver: Resolver = resolve) -> None:
         self._resolver = resolver
         self._tls: ssl.SSLContext | None = None
 
     async def __call__(self, url: str, headers: Mapping[str, str], body: bytes, policy: WebhookPolicy) -> PostResult:
-
         exchange = HttpExchange()
         try:
             async with asyncio.timeout(policy.timeout.total_seconds()):
@@ -142,14 +140,9 @@ def _describe_error(error: OSError) -> str:
     return error.strerror or str(error) or repr(error)
 
 
-_MAX_BODY_BYTES = 8192
-"""Number of bytes of a response body that are read."""
-_MAX_RESPONSE_BYTES = 1 << 16
-"""Total number of bytes that are read. The limit also ends an endless response."""
-_MAX_EXCERPT_LENGTH = 200
-
-
 class HttpExchange:
+    """Exchange over one connection: the request, and the part of the response that matters."""
+
     def __init__(self) -> None:
         self._connection = h11.Connection(h11.CLIENT)
         self._response: h11.Response | None = None

@@ -4,24 +4,13 @@ A delivery is one message to one receiver. It is PENDING until the receiver acce
 after that, only a manual redelivery sends it again. A failing endpoint is held for a while and then probed with a
 single message.
 
-Signatures by the Standard Webhooks scheme: they prove to a receiver with the secret that a message is from Rota, and
-when it was sent.
+Messages are signed by the Standard Webhooks scheme: the signatures prove to a receiver with the secret that a message
+is from Rota, and when it was sent.
 
-Webhook addresses: which URLs are valid and which IP addresses are refused.
-
-Loopback and private networks are allowed, because most receivers of a scheduler run there. Refused are addresses that
-no receiver has or that give away the machine's own credentials: link-local addresses, cloud metadata services,
-unspecified addresses, multicast and broadcast. A host name proves nothing, so the sender checks the resolved address
-again at each connection.
-
-Delivery slots: how many messages may be in flight at once, in total and for each receiver.
-
-The health of a receiver is the outcome of its last attempt. A receiver that hangs occupies its slots until the timeout.
-Therefore failing receivers share a part of all slots, new receivers get some more, and the rest is reserved for healthy
-receivers: they find a free slot however many receivers hang.
-
-A new receiver gets a single message until it has responded. A failing receiver gets one first attempt at a time; its
-other slots are for messages that are being retried.
+Addresses in loopback and private networks are allowed, because most receivers of a scheduler run there. Refused are
+addresses that no receiver has or that give away the machine's own credentials: link-local addresses, cloud metadata
+services, unspecified addresses, multicast and broadcast. A host name proves nothing, so the sender checks the resolved
+address again at each connection.
 """
 
 from __future__ import annotations
@@ -43,6 +32,33 @@ from rota.ids import DeliveryId, GroupId, JobId, RunId, WebhookId
 from rota.kernel.job import DEFAULT_JOB_MESSAGES, MAX_URL_LENGTH, RUN_COMPLETED, RUN_FAILED, RUN_SKIPPED
 from rota.mask import MASK, mask_query
 
+RUN_CANCELLED, JOB_BLOCKED, GROUP_FINISHED = "job.run.cancelled", "job.blocked", "group.finished"
+TEST_MESSAGE = "webhook.test"
+
+MESSAGES: Mapping[str, str] = {
+    "job.completed": RUN_COMPLETED,
+    "job.failed": RUN_FAILED,
+    "job.skipped": RUN_SKIPPED,
+    "job.cancelled": RUN_CANCELLED,
+    "job.blocked_by_dependency": JOB_BLOCKED,
+    "group.finished": GROUP_FINISHED,
+}
+"""Events that can trigger a message, with the message kind."""
+JOB_MESSAGES = tuple(kind for kind in MESSAGES.values() if kind != GROUP_FINISHED)
+DEFAULT_MESSAGES = (*DEFAULT_JOB_MESSAGES, GROUP_FINISHED)
+"""Default subscription of an endpoint."""
+
+HOLD_AFTER_FAILURES = 10
+"""Failed deliveries in a row after which an endpoint is held."""
+HOLD_DURATION = timedelta(minutes=10)
+OLD_SECRET_LIFETIME = timedelta(hours=24)
+HTTP_GONE = 410
+_RETRY_MULTIPLIER = 2
+_RETRY_JITTER = 0.1
+_MAX_RETRY_DELAY = timedelta(days=1)
+SECRET_PREFIX = "whsec_"  # noqa: S105
+_MIN_SECRET_BYTES, _MAX_SECRET_BYTES = 24, 64
+"""Length of a decoded secret, in bytes."""
 IpAddress = IPv4Address | IPv6Address
 IpNetwork = IPv4Network | IPv6Network
 
@@ -60,6 +76,144 @@ _THIS_HOST = ip_network("0.0.0.0/8")
 _IPV4_EMBEDDING = (ip_network("64:ff9b::/96"), ip_network("::/96"))
 _NUMERIC_HOST = re.compile(r"(0x[0-9a-f]*|[0-9]+)\.?$", re.IGNORECASE)
 """Last label of a host that a resolver reads as a number."""
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint: receives the message kinds that it subscribes to, for all jobs."""
+
+    id: WebhookId
+    url: str
+    events: tuple[str, ...]
+    secret: str
+    old_secret: str | None = None
+    """Previous secret; it also signs messages until `old_secret_until`."""
+    old_secret_until: datetime | None = None
+    created_at: datetime
+    disabled_at: datetime | None = None
+    disabled_reason: str | None = None
+    failures: int = 0
+    """Failed deliveries in a row."""
+    held_until: datetime | None = None
+    """Time until which messages are held. After it, a single message is sent, and the rest when that one is
+    accepted."""
+    unreadable: str | None = None
+    """Error that makes the stored record unusable, if any."""
+
+    @property
+    def is_enabled(self) -> bool:
+        return self.disabled_at is None
+
+    def secrets(self, now: datetime) -> tuple[str, ...]:
+        """Return the secrets that sign a message."""
+        is_kept = self.old_secret_until is not None and now < self.old_secret_until
+        return (self.secret, self.old_secret) if is_kept and self.old_secret is not None else (self.secret,)
+
+
+class DeliveryState(StrEnum):
+    """State of a delivery."""
+
+    PENDING = "PENDING"
+    DELIVERED = "DELIVERED"
+    FAILED = "FAILED"
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to one receiver."""
+
+    id: DeliveryId
+    message_id: str
+    """Id that the receiver sees; the same in each attempt."""
+    webhook: WebhookId | None
+    """Endpoint; `None` if the URL comes from a job."""
+    receiver: str
+    """Unit of concurrency: the endpoint, or the host of a job's URL."""
+    url: str
+    kind: str
+    job: JobId | None = None
+    run: RunId | None = None
+    group: GroupId | None = None
+    state: DeliveryState = DeliveryState.PENDING
+    attempts: int = 0
+    attempts_since_resend: int = 0
+    """Attempts since the last manual redelivery."""
+    created_at: datetime
+    next_at: datetime | None = None
+    finished_at: datetime | None = None
+    reason: str | None = None
+    """Reason why the message is not delivered, if known."""
+
+
+class DeliveryAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An exchange with a receiver."""
+
+    at: datetime
+    duration: timedelta
+    status: int | None = None
+    """HTTP status of the response; `None` without a response."""
+    error: str | None = None
+    """Reason of the failure; `None` if the receiver accepted the message."""
+
+    @property
+    def is_success(self) -> bool:
+        return self.error is None
+
+
+class WebhookPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The `[webhooks]` configuration."""
+
+    retries: int = 3
+    base: timedelta = timedelta(seconds=5)
+    timeout: timedelta = timedelta(seconds=30)
+    """Limit for a whole exchange."""
+    allow: tuple[IpNetwork, ...] = ()
+    """Networks that are allowed although their addresses would be refused."""
+
+    def retry_delay(self, attempts: int, random_fraction: float) -> timedelta | None:
+        """Return the delay after this number of failed attempts, or `None` if they are exhausted. `random_fraction` is
+        between 0 and 1."""
+        if attempts > self.retries:
+            return None
+        try:
+            delay = (
+                self.base * float(_RETRY_MULTIPLIER ** (attempts - 1)) * (1 + _RETRY_JITTER * (2 * random_fraction - 1))
+            )
+        except OverflowError:
+            return _MAX_RETRY_DELAY
+        return min(delay, _MAX_RETRY_DELAY)
+
+
+def make_secret(random_bytes: bytes) -> str:
+    return SECRET_PREFIX + base64.b64encode(random_bytes).decode()
+
+
+def check_secret(text: str) -> str:
+    """Return the secret if it is valid. The error omits the value, because it may be a real secret."""
+    try:
+        key = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except ValueError:  # includes text that is not ASCII
+        key = b""
+    if not text.startswith(SECRET_PREFIX) or not _MIN_SECRET_BYTES <= len(key) <= _MAX_SECRET_BYTES:
+        raise InvalidInput(
+            f"not a usable secret; write {SECRET_PREFIX} and {_MIN_SECRET_BYTES} to {_MAX_SECRET_BYTES} bytes in"
+            " base64, or omit it to have one generated"
+        )
+    return text
+
+
+def signature_headers(message_id: str, body: bytes, secrets: Sequence[str], at: datetime) -> dict[str, str]:
+    """Return the headers with a signature for each secret, so that a receiver can switch secrets at any time."""
+    seconds = str(int(at.timestamp()))
+    signed = f"{message_id}.{seconds}.".encode() + body
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": seconds,
+        "webhook-signature": " ".join(f"v1,{_sign(secret, signed)}" for secret in secrets),
+    }
+
+
+def _sign(secret: str, payload: bytes) -> str:
+    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
+    return base64.b64encode(hmac.new(key, payload, hashlib.sha256).digest()).decode()
 
 
 class Url(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,173 +338,6 @@ def parse_network(text: str) -> IpNetwork:
         raise InvalidInput(f"not a network: {text!r}; write it like 169.254.1.0/24") from None
 
 
-RUN_CANCELLED, JOB_BLOCKED, GROUP_FINISHED = "job.run.cancelled", "job.blocked", "group.finished"
-TEST_MESSAGE = "webhook.test"
-
-MESSAGES: Mapping[str, str] = {
-    "job.completed": RUN_COMPLETED,
-    "job.failed": RUN_FAILED,
-    "job.skipped": RUN_SKIPPED,
-    "job.cancelled": RUN_CANCELLED,
-    "job.blocked_by_dependency": JOB_BLOCKED,
-    "group.finished": GROUP_FINISHED,
-}
-"""Events that can trigger a message, with the message kind."""
-JOB_MESSAGES = tuple(kind for kind in MESSAGES.values() if kind != GROUP_FINISHED)
-DEFAULT_MESSAGES = (*DEFAULT_JOB_MESSAGES, GROUP_FINISHED)
-"""Default subscription of an endpoint."""
-
-HOLD_AFTER_FAILURES = 10
-"""Failed deliveries in a row after which an endpoint is held."""
-HOLD_DURATION = timedelta(minutes=10)
-OLD_SECRET_LIFETIME = timedelta(hours=24)
-HTTP_GONE = 410
-_MULTIPLIER = 2
-_JITTER = 0.1
-_MAX_RETRY_DELAY = timedelta(days=1)
-
-
-class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint: receives the message kinds that it subscribes to, for all jobs."""
-
-    id: WebhookId
-    url: str
-    events: tuple[str, ...]
-    secret: str
-    old_secret: str | None = None
-    """Previous secret; it also signs messages until `old_secret_until`."""
-    old_secret_until: datetime | None = None
-    created_at: datetime
-    disabled_at: datetime | None = None
-    disabled_reason: str | None = None
-    failures: int = 0
-    """Failed deliveries in a row."""
-    held_until: datetime | None = None
-    """Time until which messages are held. After it, a single message is sent, and the rest when that one is
-    accepted."""
-    unreadable: str | None = None
-    """Error that makes the stored record unusable, if any."""
-
-    @property
-    def is_enabled(self) -> bool:
-        return self.disabled_at is None
-
-    def secrets(self, now: datetime) -> tuple[str, ...]:
-        """Return the secrets that sign a message."""
-        is_kept = self.old_secret_until is not None and now < self.old_secret_until
-        return (self.secret, self.old_secret) if is_kept and self.old_secret is not None else (self.secret,)
-
-
-class DeliveryState(StrEnum):
-    """State of a delivery."""
-
-    PENDING = "PENDING"
-    DELIVERED = "DELIVERED"
-    FAILED = "FAILED"
-
-
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A message to one receiver."""
-
-    id: DeliveryId
-    message_id: str
-    """Id that the receiver sees; the same in each attempt."""
-    webhook: WebhookId | None
-    """Endpoint; `None` if the URL comes from a job."""
-    receiver: str
-    """Unit of concurrency: the endpoint, or the host of a job's URL."""
-    url: str
-    kind: str
-    job: JobId | None = None
-    run: RunId | None = None
-    group: GroupId | None = None
-    state: DeliveryState = DeliveryState.PENDING
-    attempts: int = 0
-    attempts_since_resend: int = 0
-    """Attempts since the last manual redelivery."""
-    created_at: datetime
-    next_at: datetime | None = None
-    finished_at: datetime | None = None
-    reason: str | None = None
-    """Reason why the message is not delivered, if known."""
-
-
-class DeliveryAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An exchange with a receiver."""
-
-    at: datetime
-    duration: timedelta
-    status: int | None = None
-    """HTTP status of the response; `None` without a response."""
-    error: str | None = None
-    """Reason of the failure; `None` if the receiver accepted the message."""
-
-    @property
-    def is_success(self) -> bool:
-        return self.error is None
-
-
-class WebhookPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The `[webhooks]` configuration."""
-
-    retries: int = 3
-    base: timedelta = timedelta(seconds=5)
-    timeout: timedelta = timedelta(seconds=30)
-    """Limit for a whole exchange."""
-    allow: tuple[IpNetwork, ...] = ()
-    """Networks that are allowed although their addresses would be refused."""
-
-    def retry_delay(self, attempts: int, random_fraction: float) -> timedelta | None:
-        """Return the delay after this number of failed attempts, or `None` if they are exhausted. `random_fraction` is
-        between 0 and 1."""
-        if attempts > self.retries:
-            return None
-        try:
-            delay = self.base * float(_MULTIPLIER ** (attempts - 1)) * (1 + _JITTER * (2 * random_fraction - 1))
-        except OverflowError:
-            return _MAX_RETRY_DELAY
-        return min(delay, _MAX_RETRY_DELAY)
-
-
-SECRET_PREFIX = "whsec_"  # noqa: S105
-_MIN_SECRET_BYTES, _MAX_SECRET_BYTES = 24, 64
-"""Length of a decoded secret, in bytes."""
-
-
-def make_secret(random_bytes: bytes) -> str:
-    return SECRET_PREFIX + base64.b64encode(random_bytes).decode()
-
-
-def check_secret(text: str) -> str:
-    """Return the secret if it is valid. The error omits the value, because it may be a real secret."""
-    try:
-        key = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
-    except ValueError:  # includes text that is not ASCII
-        key = b""
-    if not text.startswith(SECRET_PREFIX) or not _MIN_SECRET_BYTES <= len(key) <= _MAX_SECRET_BYTES:
-        raise InvalidInput(
-            f"not a usable secret; write {SECRET_PREFIX} and {_MIN_SECRET_BYTES} to {_MAX_SECRET_BYTES} bytes in"
-            " base64, or omit it to have one generated"
-        )
-    return text
-
-
-def signature_headers(message_id: str, body: bytes, secrets: Sequence[str], at: datetime) -> dict[str, str]:
-    """Return the headers with a signature for each secret, so that a receiver can switch secrets at any time."""
-    seconds = str(int(at.timestamp()))
-    signed = f"{message_id}.{seconds}.".encode() + body
-    return {
-        "webhook-id": message_id,
-        "webhook-timestamp": seconds,
-        "webhook-signature": " ".join(f"v1,{_sign(secret, signed)}" for secret in secrets),
-    }
-
-
-def _sign(secret: str, payload: bytes) -> str:
-    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
-    return base64.b64encode(hmac.new(key, payload, hashlib.sha256).digest()).decode()
-
-
 class ReceiverHealth(IntEnum):
     """Outcome of the last attempt. A better health may use the slots of every worse health too."""
 
@@ -380,6 +367,16 @@ MAX_FIRST_ATTEMPTS: Mapping[ReceiverHealth, int] = {
 
 
 class DeliverySlots:
+    """Number of messages that may be in flight at once, in total and for each receiver.
+
+    The health of a receiver is the outcome of its last attempt. A receiver that hangs occupies its slots until the
+    timeout. Therefore failing receivers share a part of all slots, new receivers get some more, and the rest is
+    reserved for healthy receivers: they find a free slot however many receivers hang.
+
+    A new receiver gets a single message until it has responded. A failing receiver gets one first attempt at a time;
+    its other slots are for messages that are being retried.
+    """
+
     def __init__(self, in_flight: Mapping[str, int], health: Mapping[str, ReceiverHealth]) -> None:
         """Start with the number of messages in flight to each receiver."""
         self._health = health

@@ -15,8 +15,8 @@ from rota.http.openapi.operation import (
     REPLAYED_HEADER,
     TAGS,
     build_operation,
-    build_response,
-    shared_responses,
+    build_refusal,
+    shared_refusals,
     tag_of,
 )
 from rota.http.openapi.schema import Schemas
@@ -42,7 +42,7 @@ def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     refusals: dict[str, list[type[RotaError]]] = {}
     for endpoint in listed:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = build_operation(endpoint, schemas)
-        refusals |= dict(shared_responses(endpoint).values())
+        refusals |= dict(shared_refusals(endpoint).values())
     tags = {tag for operations in paths.values() for operation in operations.values() for tag in operation["tags"]}
     return {
         "openapi": "3.1.0",
@@ -59,7 +59,7 @@ def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": schemas.components,
-            "responses": {name: build_response(kinds) for name, kinds in sorted(refusals.items())},
+            "responses": {name: build_refusal(kinds) for name, kinds in sorted(refusals.items())},
             "parameters": {"Idempotency-Key": KEY_PARAMETER},
             "headers": {**HEADERS, "Idempotent-Replayed": REPLAYED_HEADER},
             "securitySchemes": {

@@ -1,11 +1,4 @@
-"""Operation of an endpoint: its parameters, body and responses.
-
-Descriptions and patterns of path parameters.
-
-Refusals of an endpoint, as responses that endpoints share.
-
-Tags of the operations, in the order of the document.
-"""
+"""Operation of an endpoint: its tag, parameters, body and responses, which include refusals that endpoints share."""
 
 from __future__ import annotations
 
@@ -31,7 +24,7 @@ from rota.errors import (
     RotaError,
     TargetTooLong,
 )
-from rota.http.endpoint import RESERVATION_STREAM, Endpoint, Header
+from rota.http.endpoint import JSON, RESERVATION_STREAM, Endpoint, Header
 from rota.http.openapi.pages import DOCS_FILES
 from rota.http.openapi.schema import COMMON_DESCRIPTIONS, Schemas, paragraphs, summary, to_example, without_null
 from rota.http.problem_schemas import PROBLEM_MEDIA_TYPE, problem_type
@@ -39,60 +32,7 @@ from rota.kernel.artifacts import ARTIFACT_TYPES
 from rota.naming import POOL_PATTERN
 
 _SEGMENT = r"^[^/\u0000]+$"
-_NUMBER = "[1-9][0-9]{0,17}"
-
-
-class PathParameter(NamedTuple):
-    description: str
-    example: str
-    pattern: str | None = None
-    choices: tuple[str, ...] = ()
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        if self.choices:
-            return {"type": "string", "enum": list(self.choices)}
-        return {"type": "string", "minLength": 1, **({} if self.pattern is None else {"pattern": self.pattern})}
-
-
-def _id_parameter(noun: str) -> PathParameter:
-    return PathParameter(f"Id of the {noun}.", f"{noun}-24", f"^{noun}-{_NUMBER}$")
-
-
-PATH_PARAMETERS: Mapping[str, PathParameter] = {
-    "job": _id_parameter("job"),
-    "run": _id_parameter("run"),
-    "run_or_job": PathParameter(
-        "Id of a run, or of a job, because a job that never ran has no run.", "run-24", f"^(run|job)-{_NUMBER}$"
-    ),
-    "group": PathParameter("Id or name of the group.", "group-3", _SEGMENT),
-    "template": PathParameter("Id or name of the template.", "agent", _SEGMENT),
-    "schedule": PathParameter("Id or name of the schedule.", "nightly", _SEGMENT),
-    "webhook": _id_parameter("webhook"),
-    "delivery": _id_parameter("delivery"),
-    "reservation": _id_parameter("reservation"),
-    "stream": PathParameter("Stream to read.", "stdout", choices=("stdout", "stderr")),
-    "name": PathParameter(
-        "Name of the pool: `global`, or a kind and a name. Its slash need not be escaped.", "flow/review", POOL_PATTERN
-    ),
-    "key": PathParameter(
-        "Key of the breaker: `type/` or `target/` and a name, whose slash need not be escaped. Or the id of a job.",
-        "type/story",
-        r"^[^\u0000]+$",
-    ),
-    "artifact": PathParameter(
-        "Artifact, as `type:name`. Its slashes need not be escaped.",
-        "file:plan.md",
-        f"^({'|'.join(ARTIFACT_TYPES)}):[^\\u0000]+$",
-    ),
-    "job_id": PathParameter("Id of the job, or only its number.", "job-24", f"^(job-)?{_NUMBER}$"),
-    "batch_id": PathParameter("Id of the batch, or only its number.", "group-3", f"^(group-)?{_NUMBER}$"),
-    "type": PathParameter("Name of a template, or a type that only one template creates jobs of.", "story", _SEGMENT),
-    "file": PathParameter("Name of the file.", "docs.css", choices=DOCS_FILES),
-    "code": PathParameter("Code of the problem.", "not-found", choices=tuple(sorted(BY_CODE))),
-}
-
-
+_ID_NUMBER = "[1-9][0-9]{0,17}"
 _COMMON_STATUSES = (500, 503)
 _EXPLICIT_ERRORS = (IdempotencyKeyReused, RequestInProgress, ReservationTimeout, ConfigError)
 """Refusals that an endpoint has only if it names them. Their status alone does not imply them."""
@@ -106,91 +46,14 @@ _TRANSPORT_ERRORS = (
     HeadersTooLarge,
 )
 """Refusals of requests that do not reach their endpoint."""
-_TRANSPORT_RESPONSE = "transport-error"
+_TRANSPORT_REFUSAL = "transport-error"
 _RETRY_AFTER = "Seconds to wait before the next attempt."
 HEADERS = {
     "Retry-After": {"description": _RETRY_AFTER, "schema": {"type": "integer", "minimum": 0}},
     "WWW-Authenticate": {"description": "Authentication scheme: `Bearer`.", "schema": {"type": "string"}},
     "Content-Range": {"description": "Size of the log in bytes, as `bytes */1024`.", "schema": {"type": "string"}},
 }
-
-
-def possible_errors(endpoint: Endpoint) -> list[type[RotaError]]:
-    """Return all refusals of an endpoint."""
-    kinds: list[type[RotaError]] = []
-    for kind_or_status in (*_COMMON_STATUSES, *_implied_errors(endpoint), *endpoint.errors):
-        kinds += [kind_or_status] if isinstance(kind_or_status, type) else _errors_with_status(kind_or_status)
-    return list(dict.fromkeys(kinds))
-
-
-def _errors_with_status(status: int) -> list[type[RotaError]]:
-    return [kind for kind in BY_CODE.values() if kind.http_status == status and kind not in _EXPLICIT_ERRORS]
-
-
-def _implied_errors(endpoint: Endpoint) -> Iterator[int | type[RotaError]]:
-    """Yield the refusals that follow from the request type of an endpoint."""
-    if not endpoint.is_public:
-        yield 401
-    if endpoint.body_type is not NoneType:
-        yield 413
-        yield 415
-    if endpoint.path_parameters:
-        yield 404
-    yield 422  # an invalid query
-    if endpoint.accepts_key:
-        yield RequestInProgress
-        yield IdempotencyKeyReused
-    if endpoint.method != "GET":
-        yield 507
-
-
-def shared_responses(endpoint: Endpoint) -> dict[str, tuple[str, list[type[RotaError]]]]:
-    """Return the name and the problems of each shared response, by status."""
-    kinds = sorted(possible_errors(endpoint), key=lambda kind: (kind.http_status, kind.code))
-    by_status: dict[str, list[type[RotaError]]] = {}
-    for kind in kinds:
-        by_status.setdefault(str(kind.http_status), []).append(kind)
-    return {
-        **{status: (_response_name(kinds), kinds) for status, kinds in by_status.items()},
-        "default": (_TRANSPORT_RESPONSE, list(_TRANSPORT_ERRORS)),
-    }
-
-
-def _response_name(kinds: Sequence[type[RotaError]]) -> str:
-    """Return the name of a response in `components`."""
-    return "any-error" if RotaError in kinds else "-or-".join(kind.code for kind in kinds)
-
-
-def build_response(kinds: Sequence[type[RotaError]]) -> dict[str, Any]:
-    statuses = sorted({kind.http_status for kind in kinds})
-    component = "DeferredProblem" if kinds[0] is QueueFull else "Problem"
-    properties = {"status": {"enum": statuses}, "code": {"enum": [kind.code for kind in kinds]}}
-    schema = {"allOf": [{"$ref": f"#/components/schemas/{component}"}, {"properties": properties}]}
-    response: dict[str, Any] = {
-        "description": " ".join((kind.__doc__ or "").partition("\n")[0] for kind in kinds),
-        "content": {PROBLEM_MEDIA_TYPE: {"schema": schema, "examples": {kind.code: _example(kind) for kind in kinds}}},
-    }
-    headers = ["Retry-After"] if {429, 503} & {*statuses} or RequestInProgress in kinds else []
-    headers += ["Content-Range"] if 416 in statuses else []
-    headers += ["WWW-Authenticate"] if 401 in statuses else []
-    if headers:
-        response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
-    return response
-
-
-def _example(kind: type[RotaError]) -> dict[str, Any]:
-    value: dict[str, Any] = {
-        "type": problem_type(kind.code),
-        "title": kind.title,
-        "status": kind.http_status,
-        "detail": _DETAILS.get(kind.code, kind.__doc__ or kind.title),
-        "code": kind.code,
-        **_EXTRA_FIELDS.get(kind.code, {}),
-    }
-    return {"summary": kind.title, "value": value}
-
-
-_DETAILS = {
+_EXAMPLE_DETAILS = {
     "invalid-input": "the request body cannot be used: Expected `int`, got `str` - at `$.priority`",
     "not-found": "no such job: job-24; `rota list --all` lists all jobs",
     "conflict": "job-24 has already ended (COMPLETED); nothing was changed",
@@ -198,62 +61,15 @@ _DETAILS = {
     "storage-full": "the disk that holds /srv/web/.rota/rota.db is full; nothing was stored: free some space and try"
     " again",
 }
-_EXTRA_FIELDS: dict[str, dict[str, Any]] = {
+_EXAMPLE_FIELDS: dict[str, dict[str, Any]] = {
     "invalid-input": {"path": "$.priority"},
     "deferred": {
         "result": "deferred",
         "job": None,
-        "warning": _DETAILS["deferred"],
+        "warning": _EXAMPLE_DETAILS["deferred"],
         "depth": {"total": 100, "soft": 80, "hard": 100, "by_flow": {}},
     },
 }
-
-
-class Tag(NamedTuple):
-    name: str
-    description: str
-    prefixes: Sequence[str]
-    """Prefixes of the paths that have the tag."""
-
-
-TAGS: Sequence[Tag] = (
-    Tag("jobs", "Submit, list, change, cancel and rewind jobs.", ("/api/jobs",)),
-    Tag("runs", "Executions of jobs.", ("/api/job-runs",)),
-    Tag(
-        "queue",
-        "Waiting jobs: their order, dependencies, locks and artifacts.",
-        ("/api/queue", "/api/graph", "/api/locks", "/api/artifacts"),
-    ),
-    Tag("groups", "Jobs that belong together.", ("/api/job-groups",)),
-    Tag("templates", "Named defaults for jobs of one kind.", ("/api/job-templates",)),
-    Tag("schedules", "Cron expressions, and the jobs that they create.", ("/api/schedules",)),
-    Tag(
-        "webhooks",
-        "Endpoints that receive messages about the ends of jobs, and the deliveries to them.",
-        ("/api/webhooks", "/api/webhook-deliveries"),
-    ),
-    Tag("direct", "Commands that run before the queue.", ("/api/direct", "/api/reservations")),
-    Tag(
-        "scheduler",
-        "The scheduler itself: status, pauses, pools, breakers and shutdown.",
-        ("/api/scheduler", "/api/pools", "/api/breakers", "/api/display"),
-    ),
-    Tag("events", "Stream and history of events.", ("/api/events",)),
-    Tag("health", "Health, readiness and metrics for monitoring.", ("/health", "/ready", "/metrics")),
-    Tag("about", "Documentation of the API.", ("/openapi.json", "/docs", "/problems")),
-    Tag("legacy", "Deprecated endpoints for existing clients. Each names its replacement.", ("/jobs", "/scheduler")),
-)
-"""A path has the first tag with a matching prefix."""
-
-
-def tag_of(path: str) -> Tag:
-    for tag in TAGS:
-        if any(path == prefix or path.startswith(f"{prefix}/") for prefix in tag.prefixes):
-            return tag
-    raise ValueError(f"{path} has no tag; add a prefix to a tag in {__name__}")
-
-
-_JSON = "application/json"
 _STATUS_DESCRIPTIONS = {
     200: "Success.",
     201: "Created.",
@@ -294,7 +110,7 @@ def build_operation(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
         operation["parameters"] = parameters
     if endpoint.body_type is not NoneType:
         content = _content(schemas.schema_of(endpoint.required_body_type), endpoint.request_example)
-        operation["requestBody"] = {"required": not endpoint.is_body_optional, "content": {_JSON: content}}
+        operation["requestBody"] = {"required": not endpoint.is_body_optional, "content": {JSON: content}}
     operation["responses"] = _responses(endpoint, schemas)
     return operation
 
@@ -345,7 +161,7 @@ def _content(schema: dict[str, Any], example: Any) -> dict[str, Any]:
 
 def _responses(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
     responses = {str(status): _response(endpoint, status, schemas) for status in endpoint.statuses}
-    for status, (name, _) in shared_responses(endpoint).items():
+    for status, (name, _) in shared_refusals(endpoint).items():
         responses[status] = {"$ref": f"#/components/responses/{name}"}
     return dict(sorted(responses.items()))
 
@@ -367,7 +183,7 @@ def _response(endpoint: Endpoint, status: int, schemas: Schemas) -> dict[str, An
         schema = schemas.schema_of(endpoint.response_type)
         if status in endpoint.other_response_types:
             schema = {"anyOf": [schema, schemas.schema_of(endpoint.other_response_types[status])]}
-        response["content"] = {_JSON: _content(schema, example)}
+        response["content"] = {JSON: _content(schema, example)}
     for media in (endpoint.media,) if isinstance(endpoint.media, str) else endpoint.media or ():
         raw_example = UNSET if endpoint.response_type is not None else example
         response.setdefault("content", {})[media] = _content(_raw_schema(media), raw_example)
@@ -379,3 +195,175 @@ def _raw_schema(media: str) -> dict[str, Any]:
     describe a single message of a stream."""
     is_text = (media.startswith("text/") and media != "text/event-stream") or media == RESERVATION_STREAM
     return {"type": "string"} if is_text else {}
+
+
+class Tag(NamedTuple):
+    name: str
+    description: str
+    prefixes: Sequence[str]
+    """Prefixes of the paths that have the tag."""
+
+
+TAGS: Sequence[Tag] = (
+    Tag("jobs", "Submit, list, change, cancel and rewind jobs.", ("/api/jobs",)),
+    Tag("runs", "Executions of jobs.", ("/api/job-runs",)),
+    Tag(
+        "queue",
+        "Waiting jobs: their order, dependencies, locks and artifacts.",
+        ("/api/queue", "/api/graph", "/api/locks", "/api/artifacts"),
+    ),
+    Tag("groups", "Jobs that belong together.", ("/api/job-groups",)),
+    Tag("templates", "Named defaults for jobs of one kind.", ("/api/job-templates",)),
+    Tag("schedules", "Cron expressions, and the jobs that they create.", ("/api/schedules",)),
+    Tag(
+        "webhooks",
+        "Endpoints that receive messages about the ends of jobs, and the deliveries to them.",
+        ("/api/webhooks", "/api/webhook-deliveries"),
+    ),
+    Tag("direct", "Commands that run before the queue.", ("/api/direct", "/api/reservations")),
+    Tag(
+        "scheduler",
+        "The scheduler itself: status, pauses, pools, breakers and shutdown.",
+        ("/api/scheduler", "/api/pools", "/api/breakers", "/api/display"),
+    ),
+    Tag("events", "Stream and history of events.", ("/api/events",)),
+    Tag("health", "Health, readiness and metrics for monitoring.", ("/health", "/ready", "/metrics")),
+    Tag("about", "Documentation of the API.", ("/openapi.json", "/docs", "/problems")),
+    Tag("legacy", "Deprecated endpoints for existing clients. Each names its replacement.", ("/jobs", "/scheduler")),
+)
+"""A path has the first tag with a matching prefix."""
+
+
+def tag_of(path: str) -> Tag:
+    for tag in TAGS:
+        if any(path == prefix or path.startswith(f"{prefix}/") for prefix in tag.prefixes):
+            return tag
+    raise ValueError(f"{path} has no tag; add a prefix to a tag in {__name__}")
+
+
+class PathParameter(NamedTuple):
+    description: str
+    example: str
+    pattern: str | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        if self.choices:
+            return {"type": "string", "enum": list(self.choices)}
+        return {"type": "string", "minLength": 1, **({} if self.pattern is None else {"pattern": self.pattern})}
+
+
+def _id_parameter(noun: str) -> PathParameter:
+    return PathParameter(f"Id of the {noun}.", f"{noun}-24", f"^{noun}-{_ID_NUMBER}$")
+
+
+PATH_PARAMETERS: Mapping[str, PathParameter] = {
+    "job": _id_parameter("job"),
+    "run": _id_parameter("run"),
+    "run_or_job": PathParameter(
+        "Id of a run, or of a job, because a job that never ran has no run.", "run-24", f"^(run|job)-{_ID_NUMBER}$"
+    ),
+    "group": PathParameter("Id or name of the group.", "group-3", _SEGMENT),
+    "template": PathParameter("Id or name of the template.", "agent", _SEGMENT),
+    "schedule": PathParameter("Id or name of the schedule.", "nightly", _SEGMENT),
+    "webhook": _id_parameter("webhook"),
+    "delivery": _id_parameter("delivery"),
+    "reservation": _id_parameter("reservation"),
+    "stream": PathParameter("Stream to read.", "stdout", choices=("stdout", "stderr")),
+    "name": PathParameter(
+        "Name of the pool: `global`, or a kind and a name. Its slash need not be escaped.", "flow/review", POOL_PATTERN
+    ),
+    "key": PathParameter(
+        "Key of the breaker: `type/` or `target/` and a name, whose slash need not be escaped. Or the id of a job.",
+        "type/story",
+        r"^[^\u0000]+$",
+    ),
+    "artifact": PathParameter(
+        "Artifact, as `type:name`. Its slashes need not be escaped.",
+        "file:plan.md",
+        f"^({'|'.join(ARTIFACT_TYPES)}):[^\\u0000]+$",
+    ),
+    "job_id": PathParameter("Id of the job, or only its number.", "job-24", f"^(job-)?{_ID_NUMBER}$"),
+    "batch_id": PathParameter("Id of the batch, or only its number.", "group-3", f"^(group-)?{_ID_NUMBER}$"),
+    "type": PathParameter("Name of a template, or a type that only one template creates jobs of.", "story", _SEGMENT),
+    "file": PathParameter("Name of the file.", "docs.css", choices=DOCS_FILES),
+    "code": PathParameter("Code of the problem.", "not-found", choices=tuple(sorted(BY_CODE))),
+}
+
+
+def _possible_errors(endpoint: Endpoint) -> list[type[RotaError]]:
+    """Return all refusals of an endpoint."""
+    kinds: list[type[RotaError]] = []
+    for kind_or_status in (*_COMMON_STATUSES, *_implied_errors(endpoint), *endpoint.errors):
+        kinds += [kind_or_status] if isinstance(kind_or_status, type) else _errors_with_status(kind_or_status)
+    return list(dict.fromkeys(kinds))
+
+
+def _errors_with_status(status: int) -> list[type[RotaError]]:
+    return [kind for kind in BY_CODE.values() if kind.http_status == status and kind not in _EXPLICIT_ERRORS]
+
+
+def _implied_errors(endpoint: Endpoint) -> Iterator[int | type[RotaError]]:
+    """Yield the refusals that follow from the request type of an endpoint."""
+    if not endpoint.is_public:
+        yield 401
+    if endpoint.body_type is not NoneType:
+        yield 413
+        yield 415
+    if endpoint.path_parameters:
+        yield 404
+    yield 422  # an invalid query
+    if endpoint.accepts_key:
+        yield RequestInProgress
+        yield IdempotencyKeyReused
+    if endpoint.method != "GET":
+        yield 507
+
+
+def shared_refusals(endpoint: Endpoint) -> dict[str, tuple[str, list[type[RotaError]]]]:
+    """Return the name and the problems of each shared response, by status."""
+    kinds = sorted(_possible_errors(endpoint), key=lambda kind: (kind.http_status, kind.code))
+    by_status: dict[str, list[type[RotaError]]] = {}
+    for kind in kinds:
+        by_status.setdefault(str(kind.http_status), []).append(kind)
+    return {
+        **{status: (_refusal_name(kinds), kinds) for status, kinds in by_status.items()},
+        "default": (_TRANSPORT_REFUSAL, list(_TRANSPORT_ERRORS)),
+    }
+
+
+def _refusal_name(kinds: Sequence[type[RotaError]]) -> str:
+    """Return the name of a response in `components`."""
+    return "any-error" if RotaError in kinds else "-or-".join(kind.code for kind in kinds)
+
+
+def build_refusal(kinds: Sequence[type[RotaError]]) -> dict[str, Any]:
+    statuses = sorted({kind.http_status for kind in kinds})
+    component = "DeferredProblem" if kinds[0] is QueueFull else "Problem"
+    properties = {"status": {"enum": statuses}, "code": {"enum": [kind.code for kind in kinds]}}
+    schema = {"allOf": [{"$ref": f"#/components/schemas/{component}"}, {"properties": properties}]}
+    response: dict[str, Any] = {
+        "description": " ".join((kind.__doc__ or "").partition("\n")[0] for kind in kinds),
+        "content": {
+            PROBLEM_MEDIA_TYPE: {"schema": schema, "examples": {kind.code: _refusal_example(kind) for kind in kinds}}
+        },
+    }
+    headers = ["Retry-After"] if {429, 503} & {*statuses} or RequestInProgress in kinds else []
+    headers += ["Content-Range"] if 416 in statuses else []
+    headers += ["WWW-Authenticate"] if 401 in statuses else []
+    if headers:
+        response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
+    return response
+
+
+def _refusal_example(kind: type[RotaError]) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "type": problem_type(kind.code),
+        "title": kind.title,
+        "status": kind.http_status,
+        "detail": _EXAMPLE_DETAILS.get(kind.code, kind.__doc__ or kind.title),
+        "code": kind.code,
+        **_EXAMPLE_FIELDS.get(kind.code, {}),
+    }
+    return {"summary": kind.title, "value": value}

@@ -1,8 +1,6 @@
-"""Documentation of the API: the OpenAPI document, an HTML page to read and try it, and the kinds of problems.
+"""Documentation of the API: the OpenAPI document, an HTML page to read and try it, and pages on the kinds of problems.
 
 The pages load no script, font or image from another host. Their headers make the browser enforce this.
-
-HTML pages that explain the kinds of problems.
 """
 
 from __future__ import annotations
@@ -50,42 +48,8 @@ _PROBLEM = """<p>{meaning}</p>
 <dt>HTTP status</dt><dd>{status}</dd>
 <dt>Exit code of commands</dt><dd>{exit_code}</dd>
 </dl>"""
-
-
-def render_problem_list(problems: Iterable[ProblemKind]) -> str:
-    table = _TABLE.format(rows="".join(map(_render_row, problems)))
-    return _PAGE.format(title="Problems", up="/docs", above="The API", content=table)
-
-
-def _render_row(problem: ProblemKind) -> str:
-    cells = (
-        problem.status,
-        f'<a href="{problem.type}"><code>{problem.code}</code></a>',
-        escape(problem.title),
-        _render_code_spans(problem.meaning),
-    )
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
-
-
-def render_problem(problem: ProblemKind) -> str:
-    content = _PROBLEM.format(
-        meaning=_render_code_spans(problem.meaning),
-        remedy=_render_code_spans(problem.remedy),
-        code=problem.code,
-        status=problem.status,
-        exit_code=problem.exit_code,
-    )
-    return _PAGE.format(title=escape(problem.title), up="/problems", above="All problems", content=content)
-
-
-def _render_code_spans(text: str) -> str:
-    """Render the text between backticks as code."""
-    parts = escape(text).split("`")
-    return "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))
-
-
 _WEB = Path(__file__).parent.parent / "web"
-_MEDIA = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_MEDIA_BY_SUFFIX = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _HTML = "text/html"
 DOCS_FILES = ("docs.css", "docs.js", "dom.js", "icon.svg", "request.js", "schema.js")
 _SECURITY_HEADERS = {
@@ -98,26 +62,6 @@ _SECURITY_HEADERS = {
 _ETAG_DESCRIPTION = "Version of the document. A request that sends it as `If-None-Match` gets 304 until it changes."
 
 
-class CachedDocument(NamedTuple):
-    """Document that does not change until the next version, with its ETag."""
-
-    body: bytes
-    etag: str
-
-    @classmethod
-    def from_body(cls, body: bytes) -> CachedDocument:
-        return cls(body, f'"{blake2b(body, digest_size=12).hexdigest()}"')
-
-
-def _respond_unless_cached(call: Invocation[Any, None], document: CachedDocument, media: str) -> Response:
-    """Return the document, or 304 if the client has it."""
-    headers = {**_SECURITY_HEADERS, "ETag": document.etag, "Cache-Control": "no-cache"}
-    known_etags = call.request.headers.get("if-none-match", "")
-    if document.etag in (etag.strip().removeprefix("W/") for etag in known_etags.split(",")):
-        return Response(status_code=304, headers=headers)
-    return Response(document.body, headers=headers, media_type=media)
-
-
 class ApiDocs:
     """Endpoints that document the API."""
 
@@ -126,7 +70,7 @@ class ApiDocs:
         self.endpoints = [
             _docs_endpoint("/openapi.json", self.get_openapi, "application/json", {"openapi": "3.1.0", "…": "…"}),
             _docs_endpoint("/docs", self.get_docs, _HTML, "<!doctype html>…"),
-            _docs_endpoint("/docs/{file}", self.get_docs_file, tuple(_MEDIA.values()), "…", errors=(404,)),
+            _docs_endpoint("/docs/{file}", self.get_docs_file, tuple(_MEDIA_BY_SUFFIX.values()), "…", errors=(404,)),
             Endpoint(
                 "GET",
                 "/problems",
@@ -168,7 +112,7 @@ class ApiDocs:
         name = call.path_values["file"]
         if name not in DOCS_FILES:
             raise NotFound(f"unknown file {name}; the files are {', '.join(DOCS_FILES)}")
-        return _respond_unless_cached(call, await self._load_file(name), _MEDIA[name.rpartition(".")[2]])
+        return _respond_unless_cached(call, await self._load_file(name), _MEDIA_BY_SUFFIX[name.rpartition(".")[2]])
 
     async def _load_file(self, name: str) -> CachedDocument:
         if name not in self._cache:
@@ -203,3 +147,55 @@ def _docs_endpoint(path: str, handler: Any, media: str | Sequence[str], example:
         response_example=example,
         **options,
     )
+
+
+class CachedDocument(NamedTuple):
+    """Document that does not change until the next version, with its ETag."""
+
+    body: bytes
+    etag: str
+
+    @classmethod
+    def from_body(cls, body: bytes) -> CachedDocument:
+        return cls(body, f'"{blake2b(body, digest_size=12).hexdigest()}"')
+
+
+def _respond_unless_cached(call: Invocation[Any, None], document: CachedDocument, media: str) -> Response:
+    """Return the document, or 304 if the client has it."""
+    headers = {**_SECURITY_HEADERS, "ETag": document.etag, "Cache-Control": "no-cache"}
+    known_etags = call.request.headers.get("if-none-match", "")
+    if document.etag in (etag.strip().removeprefix("W/") for etag in known_etags.split(",")):
+        return Response(status_code=304, headers=headers)
+    return Response(document.body, headers=headers, media_type=media)
+
+
+def render_problem_list(problems: Iterable[ProblemKind]) -> str:
+    table = _TABLE.format(rows="".join(map(_render_problem_row, problems)))
+    return _PAGE.format(title="Problems", up="/docs", above="The API", content=table)
+
+
+def _render_problem_row(problem: ProblemKind) -> str:
+    cells = (
+        problem.status,
+        f'<a href="{problem.type}"><code>{problem.code}</code></a>',
+        escape(problem.title),
+        _render_code_spans(problem.meaning),
+    )
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
+
+
+def render_problem(problem: ProblemKind) -> str:
+    content = _PROBLEM.format(
+        meaning=_render_code_spans(problem.meaning),
+        remedy=_render_code_spans(problem.remedy),
+        code=problem.code,
+        status=problem.status,
+        exit_code=problem.exit_code,
+    )
+    return _PAGE.format(title=escape(problem.title), up="/problems", above="All problems", content=content)
+
+
+def _render_code_spans(text: str) -> str:
+    """Render the text between backticks as code."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))

@@ -1,9 +1,7 @@
 """Schemas of requests and responses.
 
 They are those of msgspec, with additions: descriptions of fields, required fields of responses, and a short notation
-for null.
-
-Descriptions of fields, read from the docstring below each field. Python discards these strings, so the source is
+for null. Descriptions of fields are the docstrings below the fields. Python discards these strings, so the source is
 read.
 """
 
@@ -61,55 +59,6 @@ COMMON_DESCRIPTIONS: Mapping[str, str] = {
     "webhook_events": "Events to notify the URLs in `webhooks` of; empty for the default events.",
 }
 """Descriptions of fields that have no docstring, by field name."""
-
-
-def field_descriptions(struct: type) -> dict[str, str]:
-    """Return the descriptions of the fields of a struct by name, inherited fields included."""
-    descriptions: dict[str, str] = {}
-    for kind in reversed(struct.__mro__):
-        if issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct:
-            descriptions |= _own_descriptions(kind)
-    return descriptions
-
-
-def _own_descriptions(struct: type) -> dict[str, str]:
-    definition = _classes(struct.__module__).get(struct.__qualname__)
-    return {} if definition is None else dict(_field_docstrings(definition))
-
-
-@cache
-def _classes(module: str) -> dict[str, ast.ClassDef]:
-    """Return the classes of a module by name; empty if no source is installed."""
-    try:
-        source = getsource(sys.modules[module])
-    except (KeyError, OSError, TypeError):
-        return {}
-    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-
-
-def _field_docstrings(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for field, docstring in pairwise(definition.body):
-        match field, docstring:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                yield name, _join_lines(text)
-
-
-def _join_lines(text: str) -> str:
-    """Return the text without the line breaks of the source."""
-    return " ".join(cleandoc(text).split())
-
-
-def summary(text: str) -> str:
-    """Return the first sentence without its period."""
-    return " ".join(text.replace(".\n", ". ").partition(". ")[0].removesuffix(".").split())
-
-
-def paragraphs(text: str | None) -> str:
-    """Join the lines of each paragraph."""
-    parts = cleandoc(text or "").split("\n\n")
-    return "\n\n".join(part if part.startswith("    ") else " ".join(part.split()) for part in parts)
-
-
 Schema = dict[str, Any]
 _REF = "#/components/schemas/{name}"
 _REF_PREFIX = _REF.format(name="")
@@ -285,3 +234,50 @@ def without_null(schema: Schema) -> Schema:
 def to_example(value: Any) -> Any:
     """Return an example as JSON types."""
     return msgspec.to_builtins(value, enc_hook=lambda other: other.value if isinstance(other, Enum) else str(other))
+
+
+def field_descriptions(struct: type) -> dict[str, str]:
+    """Return the descriptions of the fields of a struct by name, inherited fields included."""
+    descriptions: dict[str, str] = {}
+    for kind in reversed(struct.__mro__):
+        if issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct:
+            descriptions |= _own_descriptions(kind)
+    return descriptions
+
+
+def _own_descriptions(struct: type) -> dict[str, str]:
+    definition = _classes(struct.__module__).get(struct.__qualname__)
+    return {} if definition is None else dict(_field_docstrings(definition))
+
+
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """Return the classes of a module by name; empty if no source is installed."""
+    try:
+        source = getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return {}
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+
+
+def _field_docstrings(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, docstring in pairwise(definition.body):
+        match field, docstring:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, _join_lines(text)
+
+
+def _join_lines(text: str) -> str:
+    """Return the text without the line breaks of the source."""
+    return " ".join(cleandoc(text).split())
+
+
+def summary(text: str) -> str:
+    """Return the first sentence without its period."""
+    return " ".join(text.replace(".\n", ". ").partition(". ")[0].removesuffix(".").split())
+
+
+def paragraphs(text: str | None) -> str:
+    """Join the lines of each paragraph."""
+    parts = cleandoc(text or "").split("\n\n")
+    return "\n\n".join(part if part.startswith("    ") else " ".join(part.split()) for part in parts)
