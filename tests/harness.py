@@ -45,7 +45,7 @@ from rota.ids import GroupId, JobId, ReservationId, RunId, format_group_id, form
 from rota.jobs.cancel import cancel
 from rota.jobs.explain import explain_wait
 from rota.jobs.preflight import EMPTY_PREFLIGHT, Preflight, needs_probe, run_preflight
-from rota.jobs.queries import ViewContext, show
+from rota.jobs.queries import ViewContext, show_job
 from rota.jobs.rewind import RewindReport, RewindSet, find_rewind_set, probe_rewind_facts, render_reports, rewind
 from rota.jobs.schemas import JobView
 from rota.jobs.submission import DefaultEnvironment, GroupRequest, Submission
@@ -385,7 +385,7 @@ class Scheduler:
         return outcome
 
     def show_group(self, group: GroupId) -> GroupView:
-        return group_queries.show(self.reader, format_group_id(group))
+        return group_queries.show_group(self.reader, format_group_id(group))
 
     def cancel(self, job: JobId) -> None:
         self.run_request(lambda tx: cancel(tx, job, actor="tester"))
@@ -514,7 +514,7 @@ class Scheduler:
         return record
 
     def show_job(self, job: JobId) -> JobView:
-        return show(self.reader, job, self.view_context)
+        return show_job(self.reader, job, self.view_context)
 
     def explain_wait(self, job: JobId) -> dict[str, Any]:
         explanation: dict[str, Any] = msgspec.to_builtins(explain_wait(self.reader, job, self.view_context))

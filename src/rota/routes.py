@@ -1,4 +1,4 @@
-"""Routes of the API: every endpoint, in the order of the OpenAPI document."""
+"""Routes of the API: the endpoints of every package."""
 
 from __future__ import annotations
 
@@ -23,30 +23,19 @@ from rota.webhooks import endpoints as webhooks
 
 _ENDPOINTS: tuple[Endpoint, ...] = (
     *submit_endpoints.ENDPOINTS,
-    *jobs.JOB_ENDPOINTS,
-    *change_endpoints.EDIT_ENDPOINTS,
-    *change_endpoints.RETRY_ENDPOINTS,
-    *change_endpoints.REWIND_ENDPOINTS,
-    *jobs.RUN_ENDPOINTS,
+    *jobs.ENDPOINTS,
+    *change_endpoints.ENDPOINTS,
     *log_endpoints.ENDPOINTS,
-    *jobs.QUEUE_ENDPOINTS,
-    *control.LOCK_ENDPOINTS,
     *graph.ENDPOINTS,
     *artifacts.ENDPOINTS,
-    *groups.GROUP_ENDPOINTS,
-    *groups.PROGRESS_ENDPOINTS,
+    *groups.ENDPOINTS,
     *templates.ENDPOINTS,
     *schedules.ENDPOINTS,
-    *webhooks.WEBHOOK_ENDPOINTS,
-    *webhooks.DELIVERY_ENDPOINTS,
+    *webhooks.ENDPOINTS,
     *reservations.ENDPOINTS,
     *direct.ENDPOINTS,
-    *control.SCHEDULER_ENDPOINTS,
-    *control.HOLD_ENDPOINTS,
-    *control.TICK_ENDPOINTS,
-    *control.BREAKER_ENDPOINTS,
+    *control.ENDPOINTS,
     *retention.ENDPOINTS,
-    *control.DISPLAY_ENDPOINTS,
     *events.ENDPOINTS,
     *health.ENDPOINTS,
     *metrics.ENDPOINTS,

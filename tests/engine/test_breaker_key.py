@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.control.commands import reset
+from rota.control.commands import reset_breaker
 from rota.control.queries import read_breakers, show_status
 from rota.control.schemas import BreakerResetResult, StartFailureResetResult
 from rota.errors import Conflict, NotFound, StoreError
@@ -276,7 +276,7 @@ def test_pause_by_a_user_is_never_undone(unlimited_scheduler: Scheduler, run_sql
     assert unlimited_scheduler.wait_detail(job) == "paused by ada"
     wait(unlimited_scheduler, minutes=5)
     assert not is_running(unlimited_scheduler, job)
-    unlimited_scheduler.run_request(lambda tx: reset(tx, "type/x", actor="tester"))
+    unlimited_scheduler.run_request(lambda tx: reset_breaker(tx, "type/x", actor="tester"))
     assert unlimited_scheduler.wait_detail(job) == "paused by ada"
     assert run_sql("SELECT scope, paused_by FROM pause") == [("type/x", "ada")]
     run_sql("DELETE FROM pause")
@@ -503,7 +503,7 @@ def test_probe_that_ends_after_reset_counts_as_normal_run(unlimited_scheduler: S
     fail_runs(unlimited_scheduler)
     probe, other = unlimited_scheduler.submit(type="x"), unlimited_scheduler.submit(type="x")
     wait(unlimited_scheduler, minutes=5)
-    response = unlimited_scheduler.run_request(lambda tx: reset(tx, "type/x", actor="tester"))
+    response = unlimited_scheduler.run_request(lambda tx: reset_breaker(tx, "type/x", actor="tester"))
     assert response == BreakerResetResult(key="type/x", state="closed", failures_cleared=3)
     assert is_running(unlimited_scheduler, other)
     unlimited_scheduler.end_run(probe, 1)
@@ -514,7 +514,7 @@ def test_lessons_open_breaker_can_be_reset_by_hand(unlimited_scheduler: Schedule
     """LESSONS Retry: three strikes and never healed."""
     fail_runs(unlimited_scheduler)
     jobs = [unlimited_scheduler.submit(type="x"), unlimited_scheduler.submit(type="x", locks=["k"])]
-    unlimited_scheduler.run_request(lambda tx: reset(tx, "type/x", actor="ada"))
+    unlimited_scheduler.run_request(lambda tx: reset_breaker(tx, "type/x", actor="ada"))
     assert all(is_running(unlimited_scheduler, job) for job in jobs)
     (event,) = [event for event in unlimited_scheduler.events if event.kind == "breaker.closed"]
     assert (event.cause, event.actor, event.data) == ("breaker", "ada", {"key": "type/x"})
@@ -522,7 +522,7 @@ def test_lessons_open_breaker_can_be_reset_by_hand(unlimited_scheduler: Schedule
 
 def test_reset_of_unknown_breaker_names_known_ones(unlimited_scheduler: Scheduler) -> None:
     def attempt(name: str) -> None:
-        unlimited_scheduler.run_request(lambda tx: reset(tx, name, actor="tester"))
+        unlimited_scheduler.run_request(lambda tx: reset_breaker(tx, name, actor="tester"))
 
     with pytest.raises(NotFound, match="no such breaker: type/x; no type or target has failed recently"):
         attempt("type/x")
@@ -721,7 +721,7 @@ def test_reset_clears_failed_starts_and_starts_the_job(scheduler: Scheduler) -> 
     scheduler.clock.advance(seconds=1)
     scheduler.run_turns()
     fail_to_start(scheduler, job)
-    response = scheduler.run_request(lambda tx: reset(tx, f"job-{job}", actor="ada"))
+    response = scheduler.run_request(lambda tx: reset_breaker(tx, f"job-{job}", actor="ada"))
     assert response == StartFailureResetResult(
         job="job-1", status="QUEUED", failures_cleared=2, starts_immediately=True
     )
@@ -743,7 +743,7 @@ def test_reset_of_cancelled_job_drops_its_backoff_for_a_rewind(scheduler: Schedu
     job = scheduler.submit()
     fail_to_start(scheduler, job)
     scheduler.cancel(job)
-    scheduler.run_request(lambda tx: reset(tx, f"job-{job}", actor="tester"))
+    scheduler.run_request(lambda tx: reset_breaker(tx, f"job-{job}", actor="tester"))
     count = scheduler.started_jobs().count(job)
     scheduler.rewind(job)
     assert scheduler.started_jobs().count(job) == count + 1
@@ -755,20 +755,20 @@ def test_reset_of_circuit_broken_job_clears_its_count_and_leaves_it_failed(sched
         fail_to_start(scheduler, job)
         scheduler.clock.advance(seconds=2)
         scheduler.run_turns()
-    response = scheduler.run_request(lambda tx: reset(tx, "job-1", actor="ada"))
+    response = scheduler.run_request(lambda tx: reset_breaker(tx, "job-1", actor="ada"))
     assert response == StartFailureResetResult(
         job="job-1", status="FAILED", failures_cleared=3, starts_immediately=False
     )
     record = scheduler.job(job)
     assert (record.status, record.dispatch_failures, record.permanently_failed) == (Status.FAILED, 0, True)
     with pytest.raises(Conflict, match=r"job-1 has no failed starts to clear \(FAILED\); nothing was changed"):
-        scheduler.run_request(lambda tx: reset(tx, "job-1", actor="ada"))
+        scheduler.run_request(lambda tx: reset_breaker(tx, "job-1", actor="ada"))
 
 
 def test_reset_keeps_requested_delay(scheduler: Scheduler) -> None:
     job = scheduler.submit(delay="1h")
     with pytest.raises(Conflict):
-        scheduler.run_request(lambda tx: reset(tx, f"job-{job}", actor="ada"))
+        scheduler.run_request(lambda tx: reset_breaker(tx, f"job-{job}", actor="ada"))
     assert scheduler.wait_detail(job) == "not before 2026-01-01T01:00:00Z"
 
 

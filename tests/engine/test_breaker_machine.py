@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rota.control.commands import reset
+from rota.control.commands import reset_breaker
 from rota.db.sqlite.store import SqliteStore
 from rota.engine import breaker
 from rota.errors import NotFound
@@ -289,7 +289,7 @@ class Machine(RuleBasedStateMachine):
     def reset(self, key: str) -> None:
         is_known = key in self.model.until or key in self.model.half_open or self.recent(key)
         try:
-            self.scheduler.run_request(lambda tx: reset(tx, key, actor="tester"))
+            self.scheduler.run_request(lambda tx: reset_breaker(tx, key, actor="tester"))
         except NotFound:
             assert not is_known
         else:

@@ -10,7 +10,7 @@ import pytest
 from rota.errors import Conflict, InvalidInput, NotFound, RotaError
 from rota.ids import JobId, format_job_id
 from rota.jobs.move import MoveOutcome, MoveRequest, move, reorder
-from rota.jobs.queries import list_queue, show_with_place
+from rota.jobs.queries import list_queue, show_job_with_place
 from rota.jobs.result_schemas import QueuedJob
 from rota.kernel.status import Status
 from tests.db.invariants import check_store
@@ -90,7 +90,7 @@ def test_move_first_stays_within_priority(idle_scheduler: Scheduler, jobs: list[
     move_job(idle_scheduler, jobs[2], first=True)
     assert queue_order(idle_scheduler) == [urgent, 3, 1, 2, 4, 5]
     assert [queued.place for queued in read_queue(idle_scheduler)] == [1, 1, 2, 3, 4, 5]
-    assert show_with_place(idle_scheduler.reader, jobs[0], idle_scheduler.view_context)[1] == 2
+    assert show_job_with_place(idle_scheduler.reader, jobs[0], idle_scheduler.view_context)[1] == 2
 
 
 def test_exhausted_gaps_are_respaced(idle_scheduler: Scheduler, jobs: list[JobId], run_sql: SqlRunner) -> None:

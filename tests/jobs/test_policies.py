@@ -8,7 +8,7 @@ import msgspec
 
 from rota.ids import JobId
 from rota.jobs.edit import EditRequest, edit
-from rota.jobs.queries import show_with_policies
+from rota.jobs.queries import show_job_with_policies
 from rota.kernel.breaker import BreakerPolicy
 from rota.kernel.retry import RetryPolicies, RetryPolicy
 from tests.harness import Scheduler
@@ -17,7 +17,7 @@ FLOW_RETRY_DELAY = "30s times 2 each, at most 5m, jitter 10%"
 
 
 def policies(scheduler: Scheduler, job: JobId) -> dict[str, tuple[str, str]]:
-    shown = show_with_policies(scheduler.reader, job, scheduler.view_context).policies
+    shown = show_job_with_policies(scheduler.reader, job, scheduler.view_context).policies
     assert shown is not None
     return {policy.name: (policy.value, policy.source) for policy in shown}
 
@@ -69,7 +69,7 @@ def test_changed_breaker_has_source_configuration(scheduler: Scheduler) -> None:
     job = scheduler.submit(target="web")
     breaker = BreakerPolicy(dispatch_failures=5, failures=2, window=timedelta(minutes=1))
     context = msgspec.structs.replace(scheduler.view_context, breaker_policy=breaker)
-    shown = show_with_policies(scheduler.reader, job, context).policies
+    shown = show_job_with_policies(scheduler.reader, job, context).policies
     assert shown is not None
     shown_policies = {policy.name: (policy.value, policy.source) for policy in shown}
     assert shown_policies["breaker"][1] == "configuration (breaker.dispatch_failures)"

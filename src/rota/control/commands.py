@@ -1,10 +1,6 @@
-"""`pause`, `resume`, `clear`: hold, release or end the waiting jobs of a scope; running jobs continue.
+"""Changes by the operator: pause, resume and clear a scope, run a tick, reset a breaker, end all runs.
 
-`tick` by hand: record the observed facts, and let this turn start the jobs of one tick.
-
-`breaker reset`: close the breaker of a type or target, or clear the failed starts of a job.
-
-`down --kill`: stop all runs, with the shutdown as the recorded cause.
+Paused, resumed and cleared are the waiting jobs of a scope; running jobs continue.
 """
 
 from __future__ import annotations
@@ -24,17 +20,6 @@ from rota.kernel.reservations import ReservationState
 from rota.kernel.run import EXIT_CANCELLED, STOPPED_BY_SHUTDOWN, RunResult
 from rota.kernel.status import WAITING, Status
 from rota.naming import GLOBAL, is_pool_name
-
-
-def check_scope(scope: str | None) -> str:
-    """Return the scope, or global for None; refuse a malformed scope."""
-    if scope is None:
-        return GLOBAL
-    if not is_pool_name(scope):
-        raise InvalidInput(
-            f"unknown scope {scope!r}; use global, type/NAME, flow/NAME, target/NAME or resource/NAME"
-        ).at_path(".scope")
-    return scope
 
 
 def pause(tx: Transaction, scope: str, *, actor: str) -> PauseResult:
@@ -71,6 +56,17 @@ def clear(tx: Transaction, scope: str, *, actor: str, max_job: JobId | None = No
     return control.begin_clear(tx, ClearOrder(scope=scope, max_job=until, by=actor, at=tx.now))
 
 
+def check_scope(scope: str | None) -> str:
+    """Return the scope, or global for None; refuse a malformed scope."""
+    if scope is None:
+        return GLOBAL
+    if not is_pool_name(scope):
+        raise InvalidInput(
+            f"unknown scope {scope!r}; use global, type/NAME, flow/NAME, target/NAME or resource/NAME"
+        ).at_path(".scope")
+    return scope
+
+
 def _is_known_scope(reader: AnyReader, pool_sizes: PoolSizes, scope: str) -> bool:
     """Return whether the configuration names the scope, or a job has ever used it."""
     return scope == GLOBAL or scope in pool_sizes.sizes or bool(reader.lanes.under(scope))
@@ -99,16 +95,16 @@ def request_tick(tx: Transaction, observation: Observation, *, batch_size: int |
     tx.effects.manual_tick = Tick(batch_size=limit)
 
 
-def reset(tx: Transaction, name: str, *, actor: str) -> BreakerResetResult | StartFailureResetResult:
+def reset_breaker(tx: Transaction, name: str, *, actor: str) -> BreakerResetResult | StartFailureResetResult:
     """Reset the breaker or job of this name; return how many failures were cleared."""
     try:
         job = parse_job_id(name)
     except InvalidInput:
-        return _reset_key(tx, name, actor)
-    return _reset_job(tx, job, actor)
+        return _reset_by_key(tx, name, actor)
+    return _clear_failed_starts(tx, job, actor)
 
 
-def _reset_key(tx: Transaction, key: str, actor: str) -> BreakerResetResult:
+def _reset_by_key(tx: Transaction, key: str, actor: str) -> BreakerResetResult:
     failures = tx.breakers.recent_failures(tx.now - tx.settings.breaker.window)
     known = sorted({*failures, *(record.key for record in tx.breakers.list_all())})
     if key not in known:
@@ -118,7 +114,7 @@ def _reset_key(tx: Transaction, key: str, actor: str) -> BreakerResetResult:
     return BreakerResetResult(key=key, state="closed", failures_cleared=failures.get(key, 0))
 
 
-def _reset_job(tx: Transaction, job: JobId, actor: str) -> StartFailureResetResult:
+def _clear_failed_starts(tx: Transaction, job: JobId, actor: str) -> StartFailureResetResult:
     before = tx.jobs.find(job)
     if before is None:
         raise tx.jobs.not_found(job)

@@ -1,15 +1,4 @@
-"""Scheduler over HTTP: status, pools, reload and stop.
-
-Pause, resume and clear over HTTP.
-
-Manual tick over HTTP: probe all facts that waiting jobs depend on, then run a turn or simulate one.
-
-Breakers over HTTP.
-
-Locks over HTTP.
-
-Display settings over HTTP. A request is faster for a command than reading the configuration itself.
-"""
+"""Scheduler over HTTP: status, pools, pauses, ticks, breakers, locks, display settings, reload and stop."""
 
 from __future__ import annotations
 
@@ -22,9 +11,7 @@ import msgspec
 
 from rota.config.section import DisplayConfig
 from rota.control import commands, queries
-from rota.control.commands import request_tick, reset
 from rota.control.health import check_disk
-from rota.control.queries import list_unreadable, list_unstartable, read_breakers, read_pools, render_tick, show_status
 from rota.control.schemas import (
     BreakerPage,
     BreakerResetResult,
@@ -54,7 +41,10 @@ from rota.jobs.logs import oversize_warnings
 from rota.jobs.result_schemas import ClearPlan
 from rota.naming import SCOPE_PATTERN, is_pool_name
 from rota.schema_types import DurationText, JobIdText
-from rota.templates.endpoints import find_broken_routes
+from rota.templates.queries import find_broken_routes
+
+_PROBE_TIMEOUT = 20.0
+"""Maximum seconds to probe the facts."""
 
 
 async def get_scheduler(call: Invocation[NoQuery, None]) -> JsonReply[SchedulerStatus] | JsonReply[SchedulerProcess]:
@@ -64,10 +54,10 @@ async def get_scheduler(call: Invocation[NoQuery, None]) -> JsonReply[SchedulerS
     process = context.control.process_status()
     errors = list(dict.fromkeys([*process.errors, *await check_disk(context)]))
     try:
-        status = await context.read(partial(show_status, context=context.view_context()))
+        status = await context.read(partial(queries.show_status, context=context.view_context()))
         errors += await _find_oversized_logs(context)
-        errors += await context.read(list_unreadable)
-        errors += await context.read(partial(list_unstartable, limits=context.view_context().limits))
+        errors += await context.read(queries.list_unreadable)
+        errors += await context.read(partial(queries.list_unstartable, limits=context.view_context().limits))
         if routes := context.control.config.routes:
             errors += await context.read(partial(find_broken_routes, routes=routes.items()))
     except (StorageFull, StoreError) as error:
@@ -93,7 +83,7 @@ async def list_pools(call: Invocation[NoQuery, None]) -> JsonReply[PoolList]:
 async def _read_pools(context: Context) -> PoolList:
     limits = context.view_context().limits
     defaults = {name.removesuffix("/*"): size for name, size in limits.sizes.items() if name.endswith("/*")}
-    return PoolList(pools=await context.read(partial(read_pools, limits=limits)), defaults=defaults)
+    return PoolList(pools=await context.read(partial(queries.read_pools, limits=limits)), defaults=defaults)
 
 
 class PoolSizeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,6 +124,135 @@ async def stop(call: Invocation[NoQuery, ShutdownRequest | None]) -> JsonReply[S
     grace = parse_field("grace", request.grace, parse_duration)
     in_force = call.context.control.stop(grace, kills=request.kill)
     return JsonReply(ShutdownResult(grace=format_duration(in_force)), 202)
+
+
+class ScopeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Scope of an operation."""
+
+    scope: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": SCOPE_PATTERN})] | None = None
+    """`global`, or the name of a pool such as `flow/review`; everything by default."""
+
+
+def _parse_scope(request: ScopeRequest | None) -> str:
+    return commands.check_scope(None if request is None else request.scope)
+
+
+async def pause(call: Invocation[NoQuery, ScopeRequest | None]) -> JsonReply[PauseResult]:
+    """Pause everything, or everything in a scope. Running jobs continue; no new jobs start."""
+    operation = partial(commands.pause, scope=_parse_scope(call.body), actor=call.context.actor)
+    return JsonReply(await call.context.run_in_turn(operation))
+
+
+async def resume(call: Invocation[NoQuery, ScopeRequest | None]) -> JsonReply[ResumeResult]:
+    """Resume a paused scope. Other pauses and breakers stay in effect."""
+    operation = partial(commands.resume, scope=_parse_scope(call.body), actor=call.context.actor)
+    return JsonReply(await call.context.run_in_turn(operation))
+
+
+class ClearRequest(ScopeRequest, frozen=True, forbid_unknown_fields=True):
+    """Jobs to cancel."""
+
+    up_to: JobIdText | None = None
+    """Id of a job: jobs that were submitted after it are not cancelled. A dry run returns the `up_to` of its jobs."""
+    dry_run: bool = False
+    """Return the jobs that would be cancelled, without cancelling them."""
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """With `dry_run`, maximum number of jobs to return; null returns all."""
+
+
+async def clear(call: Invocation[NoQuery, ClearRequest | None]) -> JsonReply[ClearResult | ClearPlan]:
+    """Cancel the waiting jobs of a scope. The response is sent when all are cancelled. A client that disconnects does
+    not stop the operation."""
+    context, scope, request = call.context, _parse_scope(call.body), call.body or ClearRequest()
+    up_to = parse_field("up_to", request.up_to, parse_job_id)
+    if request.dry_run:
+        limits = context.view_context().limits
+        await context.read(partial(commands.refuse_unknown_scope, pool_sizes=limits, scope=scope))
+        return JsonReply(await context.read(partial(plan_clear, scope=scope, limit=request.limit)))
+    operation = await context.run_in_turn(partial(commands.clear, scope=scope, actor=context.actor, max_job=up_to))
+    cleared = await asyncio.shield(asyncio.wrap_future(operation.completion))
+    return JsonReply(ClearResult(scope=scope, cleared=cleared))
+
+
+class TickRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a tick."""
+
+    dry_run: bool = False
+    """Return the jobs that would start, without starting them."""
+    batch: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+    """Maximum number of jobs to start; `[scheduler] batch_size` by default."""
+
+
+async def run_tick(call: Invocation[NoQuery, TickRequest | None]) -> JsonReply[TickResult]:
+    """Run a tick now. It probes all facts that waiting jobs depend on, and starts the jobs that can start."""
+    context, request = call.context, call.body or TickRequest()
+    context.control.check_config()
+    facts = await context.read(partial(find_watched_facts, paths=context.control.settings.artifact_paths))
+    try:
+        observation = await context.blocking_calls.run(
+            ["tick"], _PROBE_TIMEOUT, partial(probe_facts, facts, context.probe, context.fact_cache)
+        )
+    except TimeoutError:
+        message = "the file system does not answer; jobs that depend on it are evaluated again automatically"
+        raise ServiceUnavailable(message) from None
+    await context.control.check_hold_file(wakes_engine=False)  # the tick itself is the next turn
+    operation = partial(commands.request_tick, observation=observation, batch_size=request.batch)
+    run = context.dry_run if request.dry_run else context.run_and_render
+    return JsonReply(await run(operation, partial(_render_ticks, context.control)))
+
+
+def _render_ticks(control: DaemonControl, tx: Transaction, results: Sequence[None]) -> list[TickResult]:
+    return [queries.render_tick(tx, control.first_blocker)] * len(results)
+
+
+class BreakersQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: PageSize = 100
+    cursor: str | None = None
+    """Cursor of the page: the `next` of the previous page."""
+
+
+async def list_breakers(call: Invocation[BreakersQuery, None]) -> JsonReply[BreakerPage]:
+    """List breakers, by key. The list has all breakers that are not closed, and closed breakers with counted
+    failures."""
+    context, after, limit = call.context, call.query.cursor or "", call.query.limit
+    breakers = await context.read(partial(queries.read_breakers, context=context.view_context()))
+    rest = [breaker for breaker in breakers if breaker.key > after]
+    return JsonReply(BreakerPage(breakers=rest[:limit], next=rest[limit - 1].key if len(rest) > limit else None))
+
+
+async def reset_breaker(
+    call: Invocation[NoQuery, None],
+) -> JsonReply[BreakerResetResult] | JsonReply[StartFailureResetResult]:
+    """Reset a breaker, or the start failures of a job. The key is that of the breaker, or the id of the job."""
+    context = call.context
+    return JsonReply[Any](
+        await context.run_in_turn(partial(commands.reset_breaker, name=call.path_values["key"], actor=context.actor))
+    )
+
+
+class LocksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    key: str | None = None
+    """Only the lock with this key, even if no job holds or requests it."""
+    limit: PageSize = 100
+    cursor: str | None = None
+    """Cursor of the page: the `next` of the previous page."""
+
+
+async def list_locks(call: Invocation[LocksQuery, None]) -> JsonReply[LockPage]:
+    """List the locks that are held or requested, by key. Each has its holders, and its waiters in order."""
+    context, query = call.context, call.query
+    if query.key is not None:
+        return JsonReply(LockPage(locks=[await context.read(partial(queries.show_lock, key=query.key))], next=None))
+    locks, next_cursor = await context.read(partial(queries.list_locks, after=query.cursor or "", limit=query.limit))
+    return JsonReply(LockPage(locks=locks, next=next_cursor))
+
+
+async def get_display(call: Invocation[NoQuery, None]) -> JsonReply[DisplayConfig]:
+    """Show how commands display jobs: `[display]` of the configuration."""
+    # A request is faster for a command than reading the configuration itself.
+    control = call.context.control
+    control.check_config()  # a change of the file applies to the next command
+    return JsonReply(control.config.display)
 
 
 _POOLS_EXAMPLE = {"global": {"size": 1, "used": 1}, "resource/ollama": {"size": 1, "used": 0}}
@@ -188,8 +307,25 @@ _STATUS_EXAMPLE = {
         "errors": 0,
     },
 }
+_SCOPE_EXAMPLE = {"scope": "flow/review"}
+_PAUSE_EXAMPLE = {"has_changed": True, "scope": "flow/review", "paused_by": "rota", "paused_at": "2026-11-16T08:20:00Z"}
+_BREAKER_EXAMPLE = {
+    "key": "type/story",
+    "state": "open",
+    "failures": 20,
+    "opened_at": "2026-11-16T08:20:00Z",
+    "probe_at": "2026-11-16T08:30:00Z",
+    "probe_job": None,
+}
+_LOCK_EXAMPLE = LockStatus(
+    key="branch/main",
+    mode="exclusive",
+    holders=[LockOwner(id="job-24", mode="exclusive")],
+    waiters=[LockOwner(id="job-25", mode="exclusive")],
+    waiting=1,
+)
 
-SCHEDULER_ENDPOINTS = [
+ENDPOINTS = [
     Endpoint(
         "GET",
         "/api/scheduler",
@@ -215,66 +351,11 @@ SCHEDULER_ENDPOINTS = [
         response_example={"pools": _POOLS_EXAMPLE, "defaults": {"flow": 1}},
         errors=(ConfigError,),
     ),
-]
-
-
-class ScopeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Scope of an operation."""
-
-    scope: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": SCOPE_PATTERN})] | None = None
-    """`global`, or the name of a pool such as `flow/review`; everything by default."""
-
-
-def _parse_scope(request: ScopeRequest | None) -> str:
-    return commands.check_scope(None if request is None else request.scope)
-
-
-async def pause(call: Invocation[NoQuery, ScopeRequest | None]) -> JsonReply[PauseResult]:
-    """Pause everything, or everything in a scope. Running jobs continue; no new jobs start."""
-    operation = partial(commands.pause, scope=_parse_scope(call.body), actor=call.context.actor)
-    return JsonReply(await call.context.run_in_turn(operation))
-
-
-async def resume(call: Invocation[NoQuery, ScopeRequest | None]) -> JsonReply[ResumeResult]:
-    """Resume a paused scope. Other pauses and breakers stay in effect."""
-    operation = partial(commands.resume, scope=_parse_scope(call.body), actor=call.context.actor)
-    return JsonReply(await call.context.run_in_turn(operation))
-
-
-class ClearRequest(ScopeRequest, frozen=True, forbid_unknown_fields=True):
-    """Jobs to cancel."""
-
-    up_to: JobIdText | None = None
-    """Id of a job: jobs that were submitted after it are not cancelled. A dry run returns the `up_to` of its jobs."""
-    dry_run: bool = False
-    """Return the jobs that would be cancelled, without cancelling them."""
-    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """With `dry_run`, maximum number of jobs to return; null returns all."""
-
-
-async def clear(call: Invocation[NoQuery, ClearRequest | None]) -> JsonReply[ClearResult | ClearPlan]:
-    """Cancel the waiting jobs of a scope. The response is sent when all are cancelled. A client that disconnects does
-    not stop the operation."""
-    context, scope, request = call.context, _parse_scope(call.body), call.body or ClearRequest()
-    up_to = parse_field("up_to", request.up_to, parse_job_id)
-    if request.dry_run:
-        limits = context.view_context().limits
-        await context.read(partial(commands.refuse_unknown_scope, pool_sizes=limits, scope=scope))
-        return JsonReply(await context.read(partial(plan_clear, scope=scope, limit=request.limit)))
-    operation = await context.run_in_turn(partial(commands.clear, scope=scope, actor=context.actor, max_job=up_to))
-    cleared = await asyncio.shield(asyncio.wrap_future(operation.completion))
-    return JsonReply(ClearResult(scope=scope, cleared=cleared))
-
-
-_REQUEST_EXAMPLE = {"scope": "flow/review"}
-_PAUSE_EXAMPLE = {"has_changed": True, "scope": "flow/review", "paused_by": "rota", "paused_at": "2026-11-16T08:20:00Z"}
-
-HOLD_ENDPOINTS = [
     Endpoint(
         "POST",
         "/api/scheduler/pause",
         pause,
-        request_example=_REQUEST_EXAMPLE,
+        request_example=_SCOPE_EXAMPLE,
         response_example={**_PAUSE_EXAMPLE, "warning": None},
     ),
     Endpoint(
@@ -282,7 +363,7 @@ HOLD_ENDPOINTS = [
         "/api/scheduler/resume",
         resume,
         errors=(404,),
-        request_example=_REQUEST_EXAMPLE,
+        request_example=_SCOPE_EXAMPLE,
         response_example=_PAUSE_EXAMPLE,
     ),
     Endpoint(
@@ -290,48 +371,9 @@ HOLD_ENDPOINTS = [
         "/api/scheduler/clear",
         clear,
         errors=(404,),
-        request_example=_REQUEST_EXAMPLE,
+        request_example=_SCOPE_EXAMPLE,
         response_example={"scope": "flow/review", "cleared": 12},
     ),
-]
-
-
-_PROBE_TIMEOUT = 20.0
-"""Maximum seconds to probe the facts."""
-
-
-class TickRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of a tick."""
-
-    dry_run: bool = False
-    """Return the jobs that would start, without starting them."""
-    batch: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
-    """Maximum number of jobs to start; `[scheduler] batch_size` by default."""
-
-
-async def run_tick(call: Invocation[NoQuery, TickRequest | None]) -> JsonReply[TickResult]:
-    """Run a tick now. It probes all facts that waiting jobs depend on, and starts the jobs that can start."""
-    context, request = call.context, call.body or TickRequest()
-    context.control.check_config()
-    facts = await context.read(partial(find_watched_facts, paths=context.control.settings.artifact_paths))
-    try:
-        observation = await context.blocking_calls.run(
-            ["tick"], _PROBE_TIMEOUT, partial(probe_facts, facts, context.probe, context.fact_cache)
-        )
-    except TimeoutError:
-        message = "the file system does not answer; jobs that depend on it are evaluated again automatically"
-        raise ServiceUnavailable(message) from None
-    await context.control.check_hold_file(wakes_engine=False)  # the tick itself is the next turn
-    operation = partial(request_tick, observation=observation, batch_size=request.batch)
-    run = context.dry_run if request.dry_run else context.run_and_render
-    return JsonReply(await run(operation, partial(_render, context.control)))
-
-
-def _render(control: DaemonControl, tx: Transaction, results: Sequence[None]) -> list[TickResult]:
-    return [render_tick(tx, control.first_blocker)] * len(results)
-
-
-TICK_ENDPOINTS = [
     Endpoint(
         "POST",
         "/api/scheduler/tick",
@@ -344,43 +386,7 @@ TICK_ENDPOINTS = [
             "reason": "batch",
             "blocker": None,
         },
-    )
-]
-
-
-class BreakersQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    limit: PageSize = 100
-    cursor: str | None = None
-    """Cursor of the page: the `next` of the previous page."""
-
-
-async def list_breakers(call: Invocation[BreakersQuery, None]) -> JsonReply[BreakerPage]:
-    """List breakers, by key. The list has all breakers that are not closed, and closed breakers with counted
-    failures."""
-    context, after, limit = call.context, call.query.cursor or "", call.query.limit
-    breakers = await context.read(partial(read_breakers, context=context.view_context()))
-    rest = [breaker for breaker in breakers if breaker.key > after]
-    return JsonReply(BreakerPage(breakers=rest[:limit], next=rest[limit - 1].key if len(rest) > limit else None))
-
-
-async def reset_breaker(
-    call: Invocation[NoQuery, None],
-) -> JsonReply[BreakerResetResult] | JsonReply[StartFailureResetResult]:
-    """Reset a breaker, or the start failures of a job. The key is that of the breaker, or the id of the job."""
-    context = call.context
-    return JsonReply[Any](await context.run_in_turn(partial(reset, name=call.path_values["key"], actor=context.actor)))
-
-
-_BREAKER_EXAMPLE = {
-    "key": "type/story",
-    "state": "open",
-    "failures": 20,
-    "opened_at": "2026-11-16T08:20:00Z",
-    "probe_at": "2026-11-16T08:30:00Z",
-    "probe_job": None,
-}
-
-BREAKER_ENDPOINTS = [
+    ),
     Endpoint("GET", "/api/breakers", list_breakers, response_example={"breakers": [_BREAKER_EXAMPLE], "next": None}),
     Endpoint(
         "POST",
@@ -390,44 +396,6 @@ BREAKER_ENDPOINTS = [
         errors=(409,),
         response_example={"key": "type/story", "state": "closed", "failures_cleared": 20},
     ),
+    Endpoint("GET", "/api/locks", list_locks, response_example=LockPage(locks=[_LOCK_EXAMPLE], next=None)),
+    Endpoint("GET", "/api/display", get_display, response_example=DisplayConfig()),
 ]
-
-
-class LocksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    key: str | None = None
-    """Only the lock with this key, even if no job holds or requests it."""
-    limit: PageSize = 100
-    cursor: str | None = None
-    """Cursor of the page: the `next` of the previous page."""
-
-
-async def list_locks(call: Invocation[LocksQuery, None]) -> JsonReply[LockPage]:
-    """List the locks that are held or requested, by key. Each has its holders, and its waiters in order."""
-    context, query = call.context, call.query
-    if query.key is not None:
-        return JsonReply(LockPage(locks=[await context.read(partial(queries.show_lock, key=query.key))], next=None))
-    locks, next_cursor = await context.read(partial(queries.list_locks, after=query.cursor or "", limit=query.limit))
-    return JsonReply(LockPage(locks=locks, next=next_cursor))
-
-
-_LOCK_EXAMPLE = LockStatus(
-    key="branch/main",
-    mode="exclusive",
-    holders=[LockOwner(id="job-24", mode="exclusive")],
-    waiters=[LockOwner(id="job-25", mode="exclusive")],
-    waiting=1,
-)
-
-LOCK_ENDPOINTS = [
-    Endpoint("GET", "/api/locks", list_locks, response_example=LockPage(locks=[_LOCK_EXAMPLE], next=None))
-]
-
-
-async def get_display(call: Invocation[NoQuery, None]) -> JsonReply[DisplayConfig]:
-    """Show how commands display jobs: `[display]` of the configuration."""
-    control = call.context.control
-    control.check_config()  # a change of the file applies to the next command
-    return JsonReply(control.config.display)
-
-
-DISPLAY_ENDPOINTS = [Endpoint("GET", "/api/display", get_display, response_example=DisplayConfig())]

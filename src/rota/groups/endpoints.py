@@ -1,7 +1,4 @@
-"""Groups over HTTP.
-
-Progress of a group over HTTP.
-"""
+"""Groups and their progress over HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from rota.errors import error_path
 from rota.events.hub import Topic
 from rota.groups import queries
 from rota.groups.commands import cancel, close, create_group
-from rota.groups.queries import show_progress
 from rota.groups.schemas import GroupPage, GroupProgress, GroupView
 from rota.http.context import Context
 from rota.http.endpoint import (
@@ -62,11 +58,11 @@ async def add_group(call: Invocation[NoQuery, GroupRequest]) -> JsonReply[GroupV
     """Add a group without members. It stays open until it is closed. Jobs join it by the `group` of their submit."""
     operation = partial(create_group, request=call.body, actor=call.context.actor)
     with error_path("", replaced_prefix=".group"):  # the group is the request itself
-        return (await run_call(call, operation, _render, partial(JsonReply, status=201))).reply
+        return (await run_call(call, operation, _render_groups, partial(JsonReply, status=201))).reply
 
 
-def _render(tx: Transaction, results: Sequence[GroupId]) -> list[GroupView]:
-    return [queries.show(tx, format_group_id(group)) for group in results]
+def _render_groups(tx: Transaction, results: Sequence[GroupId]) -> list[GroupView]:
+    return [queries.show_group(tx, format_group_id(group)) for group in results]
 
 
 class GroupQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +81,7 @@ async def get_group(call: Invocation[GroupQuery, None]) -> JsonReply[GroupView]:
 
 
 async def _wait_for_group(context: Context, group: str, seconds: float, last_seen: str | None) -> GroupView:
-    group_view = await context.read(partial(queries.show, group=group))
+    group_view = await context.read(partial(queries.show_group, group=group))
 
     def is_done(group_view: GroupView) -> bool:
         return group_view.is_finished or (last_seen is not None and group_view.etag != last_seen)
@@ -94,7 +90,7 @@ async def _wait_for_group(context: Context, group: str, seconds: float, last_see
         return group_view
     # The events of a group announce its end, but not the changes of its members.
     topic: Topic | None = ("group", parse_group_id(group_view.id)) if last_seen is None else None
-    read_group = partial(queries.show, group=group_view.id)
+    read_group = partial(queries.show_group, group=group_view.id)
     return await context.hub.wait_until(
         topic, seconds, lambda: context.read(read_group), is_done, min_interval=_MIN_READ_INTERVAL
     )
@@ -103,7 +99,7 @@ async def _wait_for_group(context: Context, group: str, seconds: float, last_see
 async def close_group(call: Invocation[NoQuery, None]) -> JsonReply[GroupView]:
     """Close a group: it finishes when its members have ended. To close a closed group has no effect."""
     operation = partial(close, reference=call.path_values["group"], actor=call.context.actor)
-    return JsonReply(await call.context.run_and_render(operation, _render))
+    return JsonReply(await call.context.run_and_render(operation, _render_groups))
 
 
 async def cancel_group(call: Invocation[CancelQuery, None]) -> JsonReply[GroupView | CancelPlan]:
@@ -122,6 +118,27 @@ def _plan_cancel(tx: Transaction, text: str, actor: str) -> CancelPlan:
     plan = plan_cancel(tx, [member.job for member in members])
     cancel(tx, text, actor=actor)
     return plan
+
+
+class ProgressQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wait: WaitSeconds = 0
+    """Maximum seconds to wait until a member has started or ended since `cursor`."""
+    cursor: str | None = None
+    """Position of the client: the `cursor` of the previous response."""
+
+
+async def get_progress(call: Invocation[ProgressQuery, None]) -> JsonReply[GroupProgress]:
+    """Show the progress of a group. The response has the running members, and those that have ended since `cursor`."""
+    context, cursor = call.context, call.query.cursor
+    read_progress = partial(queries.show_progress, group=call.path_values["group"], cursor=cursor)
+
+    def is_done(progress: GroupProgress) -> bool:
+        return progress.is_finished or progress.cursor != cursor
+
+    progress = await context.hub.wait_until(
+        None, call.query.wait, lambda: context.read(read_progress), is_done, min_interval=_MIN_READ_INTERVAL
+    )
+    return JsonReply(progress)
 
 
 _LIST_EXAMPLE = {
@@ -155,46 +172,7 @@ _CANCELLED_EXAMPLE = {
     "cancelled_at": "2026-11-16T09:41:07.031200Z",
     "finished_at": "2026-11-16T09:41:08.004172Z",
 }
-
 _PATH = "/api/job-groups/{group}"
-GROUP_ENDPOINTS = [
-    Endpoint("GET", "/api/job-groups", list_groups, response_example={"groups": [_LIST_EXAMPLE], "next": None}),
-    Endpoint(
-        "POST",
-        "/api/job-groups",
-        add_group,
-        statuses=(201,),
-        accepts_key=True,
-        request_example={"name": "release", "mode": "sequential", "on_failure": "stop"},
-        response_example=_NEW_EXAMPLE,
-    ),
-    Endpoint("GET", _PATH, get_group, errors=(409,), response_example=_EXAMPLE),
-    Endpoint("POST", f"{_PATH}/cancel", cancel_group, errors=(409,), response_example=_CANCELLED_EXAMPLE),
-    Endpoint("POST", f"{_PATH}/close", close_group, errors=(409,), response_example=_EXAMPLE),
-]
-
-
-class ProgressQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    wait: WaitSeconds = 0
-    """Maximum seconds to wait until a member has started or ended since `cursor`."""
-    cursor: str | None = None
-    """Position of the client: the `cursor` of the previous response."""
-
-
-async def get_progress(call: Invocation[ProgressQuery, None]) -> JsonReply[GroupProgress]:
-    """Show the progress of a group. The response has the running members, and those that have ended since `cursor`."""
-    context, cursor = call.context, call.query.cursor
-    read_progress = partial(show_progress, group=call.path_values["group"], cursor=cursor)
-
-    def is_done(progress: GroupProgress) -> bool:
-        return progress.is_finished or progress.cursor != cursor
-
-    progress = await context.hub.wait_until(
-        None, call.query.wait, lambda: context.read(read_progress), is_done, min_interval=_MIN_READ_INTERVAL
-    )
-    return JsonReply(progress)
-
-
 _PROGRESS_EXAMPLE = {
     "id": "group-3",
     "name": "release",
@@ -215,6 +193,19 @@ _PROGRESS_EXAMPLE = {
     "cursor": "1772443871998310.24.25",
 }
 
-PROGRESS_ENDPOINTS = [
-    Endpoint("GET", "/api/job-groups/{group}/progress", get_progress, errors=(409,), response_example=_PROGRESS_EXAMPLE)
+ENDPOINTS = [
+    Endpoint("GET", "/api/job-groups", list_groups, response_example={"groups": [_LIST_EXAMPLE], "next": None}),
+    Endpoint(
+        "POST",
+        "/api/job-groups",
+        add_group,
+        statuses=(201,),
+        accepts_key=True,
+        request_example={"name": "release", "mode": "sequential", "on_failure": "stop"},
+        response_example=_NEW_EXAMPLE,
+    ),
+    Endpoint("GET", _PATH, get_group, errors=(409,), response_example=_EXAMPLE),
+    Endpoint("POST", f"{_PATH}/cancel", cancel_group, errors=(409,), response_example=_CANCELLED_EXAMPLE),
+    Endpoint("POST", f"{_PATH}/close", close_group, errors=(409,), response_example=_EXAMPLE),
+    Endpoint("GET", f"{_PATH}/progress", get_progress, errors=(409,), response_example=_PROGRESS_EXAMPLE),
 ]

@@ -1,7 +1,4 @@
-"""Groups as the API shows them.
-
-Progress of a group: the running members, and the members that ended since a cursor.
-"""
+"""Groups as the API shows them, and their progress: the running members, and those that ended since a cursor."""
 
 from __future__ import annotations
 
@@ -15,8 +12,11 @@ from rota.errors import InvalidInput
 from rota.groups.schemas import EndedMemberView, GroupPage, GroupProgress, GroupView, RunningMemberView, render_group
 from rota.ids import GroupId, JobId, format_job_id
 
+_MAX_ENDED = 500
+_MAX_RUNNING = 20
 
-def show(reader: AnyReader, group: str) -> GroupView:
+
+def show_group(reader: AnyReader, group: str) -> GroupView:
     """Return a group by id or name."""
     record = reader.groups.find(group)
     jobs = [format_job_id(member.job) for member in reader.groups.members(record.id)]
@@ -38,14 +38,10 @@ def _render_groups(reader: Reader, ids: Sequence[GroupId]) -> list[GroupView]:
     return [render_group(group, counts[group.id]) for group in groups]
 
 
-_MAX_ENDED = 500
-_MAX_RUNNING = 20
-
-
 def show_progress(reader: Reader, group: str, cursor: str | None) -> GroupProgress:
     record = reader.groups.find(group)
     view = render_group(record, reader.groups.counts([record])[record.id])
-    since = _parse_cursor(cursor)
+    since = _parse_progress_cursor(cursor)
     ended = reader.groups.ended_members(record.id, since, limit=_MAX_ENDED)
     running = reader.groups.running_members(record.id, limit=_MAX_RUNNING)
     at, job = ended[-1].cursor if ended else since
@@ -78,7 +74,7 @@ def _format_job(job: JobId | None) -> str | None:
     return None if job is None else format_job_id(job)
 
 
-def _parse_cursor(cursor: str | None) -> tuple[int, int]:
+def _parse_progress_cursor(cursor: str | None) -> tuple[int, int]:
     try:
         at, job = (0, 0) if cursor is None else (int(part) for part in cursor.split(".")[:2])
     except ValueError:

@@ -1,7 +1,4 @@
-"""JSON representations of groups.
-
-JSON representation of the progress of a group.
-"""
+"""JSON representations of groups and of their progress."""
 
 from __future__ import annotations
 
@@ -64,37 +61,6 @@ class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
-def render_group(group: Group, counts_by_status: GroupCounts) -> GroupView:
-    counts: dict[str, int] = {}
-    for status in Status:
-        if count := counts_by_status.counts.get(status):
-            counts[status.public.value] = counts.get(status.public.value, 0) + count
-    return GroupView(
-        id=format_group_id(group.id),
-        name=group.name,
-        mode=group.mode.value,
-        on_failure=group.on_failure,
-        status=_group_view_status(group, counts_by_status).value,
-        counts=counts,
-        total=counts_by_status.total,
-        created_at=group.created_at,
-        closed_at=group.closed_at,
-        cancelled_at=group.cancelled_at,
-        finished_at=group.finished_at,
-        unreadable=group.unreadable,
-    )
-
-
-def _group_view_status(group: Group, counts_by_status: GroupCounts) -> GroupStatus:
-    if group.finished_at is not None and (unreadable := counts_by_status.counts.get(Status.UNREADABLE)):
-        known = {status: count for status, count in counts_by_status.counts.items() if status is not Status.UNREADABLE}
-        failed = known.get(Status.FAILED, 0) + unreadable  # they ended, with an unknown outcome
-        counts_by_status = msgspec.structs.replace(counts_by_status, counts={**known, Status.FAILED: failed})
-    return group_status(
-        counts_by_status, is_closed=group.closed_at is not None, is_cancelled=group.cancelled_at is not None
-    )
-
-
 class EndedMemberView(msgspec.Struct, frozen=True, kw_only=True):
     """A member of a group that has ended."""
 
@@ -147,3 +113,34 @@ class GroupProgress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_finished(self) -> bool:
         return self.status in FINISHED_STATUSES
+
+
+def render_group(group: Group, counts_by_status: GroupCounts) -> GroupView:
+    counts: dict[str, int] = {}
+    for status in Status:
+        if count := counts_by_status.counts.get(status):
+            counts[status.public.value] = counts.get(status.public.value, 0) + count
+    return GroupView(
+        id=format_group_id(group.id),
+        name=group.name,
+        mode=group.mode.value,
+        on_failure=group.on_failure,
+        status=_group_view_status(group, counts_by_status).value,
+        counts=counts,
+        total=counts_by_status.total,
+        created_at=group.created_at,
+        closed_at=group.closed_at,
+        cancelled_at=group.cancelled_at,
+        finished_at=group.finished_at,
+        unreadable=group.unreadable,
+    )
+
+
+def _group_view_status(group: Group, counts_by_status: GroupCounts) -> GroupStatus:
+    if group.finished_at is not None and (unreadable := counts_by_status.counts.get(Status.UNREADABLE)):
+        known = {status: count for status, count in counts_by_status.counts.items() if status is not Status.UNREADABLE}
+        failed = known.get(Status.FAILED, 0) + unreadable  # they ended, with an unknown outcome
+        counts_by_status = msgspec.structs.replace(counts_by_status, counts={**known, Status.FAILED: failed})
+    return group_status(
+        counts_by_status, is_closed=group.closed_at is not None, is_cancelled=group.cancelled_at is not None
+    )

@@ -1,6 +1,6 @@
 """`cancel`: end a waiting job at once; stop a running job, which is CANCELLED when its process tree is gone.
 
-Dry runs of cancel and clear: the jobs that would be cancelled, and the waiting jobs that this would end.
+The dry runs of cancel and clear show the jobs that would be cancelled, and the waiting jobs that this would end.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from rota.kernel.status import STARTED, TERMINAL, WAITING, Status
 from rota.naming import GLOBAL
 
 _MAY_RUN = STARTED | {Status.UNREADABLE}
+_PAGE_SIZE = 500
+_MAX_JOB_ID = JobId(2**62)
+_MAX_JOBS_WITH_DEPENDENTS = 10_000
+"""A clear of more jobs lists no dependents: its question must not take seconds."""
 
 
 def cancel(tx: Transaction, job: JobId, *, actor: str, only_waiting: bool = False) -> JobId:
@@ -50,12 +54,6 @@ def cancel(tx: Transaction, job: JobId, *, actor: str, only_waiting: bool = Fals
     elif status is not Status.CANCELLED:
         raise Conflict(f"{format_job_id(member)} has already ended ({status}); nothing was changed")
     return member
-
-
-_PAGE_SIZE = 500
-_MAX_JOB_ID = JobId(2**62)
-_MAX_JOBS_WITH_DEPENDENTS = 10_000
-"""A clear of more jobs lists no dependents: its question must not take seconds."""
 
 
 def plan_cancel(reader: AnyReader, jobs: Sequence[JobId]) -> CancelPlan:

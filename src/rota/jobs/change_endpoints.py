@@ -1,14 +1,9 @@
-"""Edits of waiting jobs over HTTP.
-
-Manual retry over HTTP (DEC-007).
-
-Rewind over HTTP.
-"""
+"""Changes of jobs over HTTP: edits of waiting jobs, manual retries (DEC-007), and rewinds."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +19,14 @@ from rota.jobs import queries
 from rota.jobs.edit import EditOutcome, EditRequest, edit, parse_edit
 from rota.jobs.examples import WAITING_JOB
 from rota.jobs.result_schemas import EditResult, RetryResult, RewindResult
-from rota.jobs.retry import RetryOutcome, check_reference, find_retry_facts, retry, warn_of_ended_retry
+from rota.jobs.retry import (
+    RetryOutcome,
+    check_reference,
+    find_retry_facts,
+    probe_retry_facts,
+    retry,
+    warn_of_ended_retry,
+)
 from rota.jobs.rewind import (
     RewindReport,
     RewindSet,
@@ -36,6 +38,10 @@ from rota.jobs.rewind import (
     render_reports,
     rewind,
 )
+
+_PROBE_TIMEOUT = 20.0
+"""Seconds to probe artifacts and pinned heads."""
+_MAX_REWIND_ATTEMPTS = 10
 
 
 async def edit_job(call: Invocation[NoQuery, EditRequest]) -> JsonReply[EditResult]:
@@ -53,29 +59,12 @@ async def apply_edit(context: Context, job: JobId, changes: EditRequest) -> Edit
 def _render_edits(context: Context, tx: Transaction, results: Sequence[EditOutcome]) -> list[EditResult]:
     return [
         EditResult(
-            job=queries.show(tx, outcome.job, context.view_context()),
+            job=queries.show_job(tx, outcome.job, context.view_context()),
             fields=outcome.fields,
             warning="; ".join(outcome.warnings) or None,
         )
         for outcome in results
     ]
-
-
-EDIT_ENDPOINTS = [
-    Endpoint(
-        "PATCH",
-        "/api/jobs/{job}",
-        edit_job,
-        errors=(409,),
-        body_decoder=parse_edit,
-        request_example={"set_params": {"chapter": 8}, "priority": 5, "delay": None},
-        response_example={"job": WAITING_JOB, "fields": ["params", "priority"], "warning": None},
-    )
-]
-
-
-_PROBE_TIMEOUT = 20.0
-"""Seconds to probe artifacts and pinned heads."""
 
 
 async def retry_run(call: Invocation[NoQuery, None]) -> JsonReply[RetryResult]:
@@ -84,7 +73,7 @@ async def retry_run(call: Invocation[NoQuery, None]) -> JsonReply[RetryResult]:
     reference = call.path_parameter("run_or_job", check_reference)
     facts = await _probe_retry_facts(call.context, reference)
     operation = partial(retry, reference=reference, actor=call.context.actor, facts=facts)
-    return (await run_call(call, operation, partial(_render_retries, call.context), _created_reply)).reply
+    return (await run_call(call, operation, partial(_render_retries, call.context), _make_retry_reply)).reply
 
 
 async def _probe_retry_facts(context: Context, reference: str) -> StartFacts:
@@ -92,20 +81,14 @@ async def _probe_retry_facts(context: Context, reference: str) -> StartFacts:
     facts = await context.read(partial(find_retry_facts, reference=reference, paths=paths))
     if not facts:
         return StartFacts()
-    probe_number = context.fact_cache.begin_probe()
-    try:
-        keys = {("retry", fact) for fact in facts}
-        probe = partial(context.probe.observe, set(facts))
-        observed = await context.blocking_calls.run(keys, _PROBE_TIMEOUT, probe)
-    except TimeoutError:
-        raise ServiceUnavailable("the file system does not answer; nothing was retried, so try again later") from None
-    return StartFacts(observed=observed, probe_number=probe_number)
+    probe = partial(probe_retry_facts, facts, context.probe, context.fact_cache.begin_probe())
+    return await _probe_start(context, {("retry", fact) for fact in facts}, probe, "retried")
 
 
 def _render_retries(context: Context, tx: Transaction, results: Sequence[RetryOutcome]) -> list[RetryResult]:
     return [
         RetryResult(
-            job=queries.show(tx, outcome.job, context.view_context()),
+            job=queries.show_job(tx, outcome.job, context.view_context()),
             message=outcome.message,
             blocked=[format_job_id(job) for job in outcome.blocked],
             dropped=[format_job_id(job) for job in outcome.dropped],
@@ -115,32 +98,8 @@ def _render_retries(context: Context, tx: Transaction, results: Sequence[RetryOu
     ]
 
 
-def _created_reply(result: RetryResult) -> JsonReply[RetryResult]:
+def _make_retry_reply(result: RetryResult) -> JsonReply[RetryResult]:
     return JsonReply(result, 201)
-
-
-_RETRY_EXAMPLE: dict[str, Any] = {
-    "job": WAITING_JOB,
-    "message": "job-24 is retry 1 of job-23",
-    "blocked": [],
-    "dropped": [],
-    "warning": None,
-}
-
-RETRY_ENDPOINTS = [
-    Endpoint(
-        "POST",
-        "/api/job-runs/{run_or_job}/retry",
-        retry_run,
-        statuses=(201,),
-        errors=(409,),
-        accepts_key=True,
-        response_example=_RETRY_EXAMPLE,
-    )
-]
-
-
-_MAX_ATTEMPTS = 10
 
 
 async def rewind_job(call: Invocation[DryRunQuery, None]) -> JsonReply[RewindResult]:
@@ -153,20 +112,10 @@ async def rewind_group(call: Invocation[DryRunQuery, None]) -> JsonReply[RewindR
     return await _rewind(call, partial(find_group_rewind_set, group=call.path_values["group"]))
 
 
-def _make_reply(report: RewindReport | None) -> JsonReply[RewindResult] | None:
-    return None if report is None else JsonReply(_build_result(report))
-
-
-def _build_result(report: RewindReport, *, dry_run: bool = False) -> RewindResult:
-    fields = msgspec.structs.asdict(report)
-    warnings = fields.pop("warnings")
-    return RewindResult(**fields, dry_run=dry_run, warning="; ".join(warnings) or None)
-
-
 async def _rewind(call: Invocation[DryRunQuery, None], find_set: Callable[..., RewindSet]) -> JsonReply[RewindResult]:
     """Rewind the set that `find_set` returns."""
     context = call.context
-    for _ in range(_MAX_ATTEMPTS):
+    for _ in range(_MAX_REWIND_ATTEMPTS):
         rewind_set = await context.read(partial(find_set, observations=context.view_context().observations))
         facts = await _probe_rewind_facts(context, rewind_set)
         operation = partial(rewind, rewind_set=rewind_set, facts=facts, actor=context.actor)
@@ -174,8 +123,8 @@ async def _rewind(call: Invocation[DryRunQuery, None], find_set: Callable[..., R
             planned = await context.dry_run(operation, render_reports)
             if planned is None:
                 continue
-            return JsonReply(_build_result(planned, dry_run=True))
-        result = await run_call(call, operation, render_reports, _make_reply)
+            return JsonReply(_build_rewind_result(planned, dry_run=True))
+        result = await run_call(call, operation, render_reports, _make_rewind_reply)
         if result.reply is not None:
             return await _remove_worktrees(context, rewind_set, result)
     raise Conflict("the rewind set grows faster than it can be evaluated; nothing was rewound, so try again")
@@ -190,20 +139,45 @@ async def _remove_worktrees(
     if report is None or not rewind_set.with_workspace:
         return result.reply
     warnings = await asyncio.to_thread(remove_worktrees, rewind_set.with_workspace, context.home.jobs)
-    return _make_reply(msgspec.structs.replace(report, warnings=[*report.warnings, *warnings])) or result.reply
+    return _make_rewind_reply(msgspec.structs.replace(report, warnings=[*report.warnings, *warnings])) or result.reply
+
+
+def _make_rewind_reply(report: RewindReport | None) -> JsonReply[RewindResult] | None:
+    return None if report is None else JsonReply(_build_rewind_result(report))
+
+
+def _build_rewind_result(report: RewindReport, *, dry_run: bool = False) -> RewindResult:
+    fields = msgspec.structs.asdict(report)
+    warnings = fields.pop("warnings")
+    return RewindResult(**fields, dry_run=dry_run, warning="; ".join(warnings) or None)
 
 
 async def _probe_rewind_facts(context: Context, rewind_set: RewindSet) -> StartFacts:
     if not rewind_set.repositories and not rewind_set.facts:
         return StartFacts()
+    keys = {("rewind", repository) for repository in rewind_set.repositories} or {("rewind", "")}
+    probe = partial(probe_rewind_facts, rewind_set, context.probe, context.fact_cache.begin_probe())
+    return await _probe_start(context, keys, probe, "rewound")
+
+
+async def _probe_start(
+    context: Context, keys: Iterable[Hashable], probe: Callable[[], StartFacts], outcome: str
+) -> StartFacts:
+    """Return the values of the facts that decide the start. `outcome` completes the refusal."""
     try:
-        keys = {("rewind", repository) for repository in rewind_set.repositories} or {("rewind", "")}
-        probe = partial(probe_rewind_facts, rewind_set, context.probe, context.fact_cache.begin_probe())
         return await context.blocking_calls.run(keys, _PROBE_TIMEOUT, probe)
     except TimeoutError:
-        raise ServiceUnavailable("the file system does not answer; nothing was rewound, so try again later") from None
+        message = f"the file system does not answer; nothing was {outcome}, so try again later"
+        raise ServiceUnavailable(message) from None
 
 
+_RETRY_EXAMPLE: dict[str, Any] = {
+    "job": WAITING_JOB,
+    "message": "job-24 is retry 1 of job-23",
+    "blocked": [],
+    "dropped": [],
+    "warning": None,
+}
 _REWIND_EXAMPLE = {
     "requested_job": "job-22",
     "root": "job-22",
@@ -216,7 +190,25 @@ _REWIND_EXAMPLE = {
     "warning": None,
 }
 
-REWIND_ENDPOINTS = [
+ENDPOINTS = [
+    Endpoint(
+        "PATCH",
+        "/api/jobs/{job}",
+        edit_job,
+        errors=(409,),
+        body_decoder=parse_edit,
+        request_example={"set_params": {"chapter": 8}, "priority": 5, "delay": None},
+        response_example={"job": WAITING_JOB, "fields": ["params", "priority"], "warning": None},
+    ),
+    Endpoint(
+        "POST",
+        "/api/job-runs/{run_or_job}/retry",
+        retry_run,
+        statuses=(201,),
+        errors=(409,),
+        accepts_key=True,
+        response_example=_RETRY_EXAMPLE,
+    ),
     Endpoint(
         "POST", "/api/jobs/{job}/rewind", rewind_job, errors=(409,), accepts_key=True, response_example=_REWIND_EXAMPLE
     ),

@@ -1,6 +1,6 @@
-"""References of a submit to jobs: `after` edges, by id or by local name, and patches of other jobs.
+"""Dependencies of the jobs of a submit: `after` edges by id or local name, patches of other jobs, and cycles.
 
-Refusal of jobs that would wait for each other forever, over `after` and over needed and produced artifacts.
+Jobs that would wait for each other forever are refused, over `after` and over needed and produced artifacts.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from rota.kernel.status import WAITING
 from rota.naming import is_name
 
 FINISHED = DependencyPolicy.FINISHED
+ArtifactKey = tuple[str, str]
+"""Scope and name of an artifact."""
 
 
 def resolve_edges(
@@ -150,15 +152,11 @@ def refuse_unknown_patches(tx: Transaction, jobs: Sequence[NewJob], submissions:
                     raise NotFound(f"unknown job in `needs` {artifact}; `rota list --all` shows all jobs")
 
 
-ArtifactKey = tuple[str, str]
-"""Scope and name of an artifact."""
-
-
 def refuse_cycles(tx: Transaction, jobs: Sequence[NewJob], names: Mapping[JobId, str] = {}) -> None:
     """Refuse a cycle through new jobs. Waiting jobs are part of the graph only if one of them needs a new product."""
     producers: dict[ArtifactKey, list[JobId]] = {}
     for job in jobs:
-        for key in _make_keys(job.products, job.spec.repository):
+        for key in _artifact_keys(job.products, job.spec.repository):
             producers.setdefault(key, []).append(job.id)
     patched = {need.job for job in jobs for need in job.needs if need.job is not None}
     if not producers and not patched:
@@ -166,7 +164,7 @@ def refuse_cycles(tx: Transaction, jobs: Sequence[NewJob], names: Mapping[JobId,
     chains = tx.chains.states(sorted(patched)) if patched else {}
     graph = {job.id: _find_predecessors(job, producers, chains) for job in jobs}
     if producers and tx.artifacts.is_needed(producers):
-        _add_stored(tx, graph, jobs, producers)
+        _add_stored_predecessors(tx, graph, jobs, producers)
     cycle = find_cycle(graph)
     if cycle is not None:
         first = next((n for n, job in enumerate(jobs) if job.id in cycle), 0)
@@ -174,7 +172,7 @@ def refuse_cycles(tx: Transaction, jobs: Sequence[NewJob], names: Mapping[JobId,
         raise InvalidInput(f"invalid `needs` cycle: {path}").at_path(f".jobs[{first}].needs")
 
 
-def _make_keys(artifacts: Iterable[Artifact], repository: str | None) -> list[ArtifactKey]:
+def _artifact_keys(artifacts: Iterable[Artifact], repository: str | None) -> list[ArtifactKey]:
     return [(artifact_scope(artifact, repository), str(artifact)) for artifact in artifacts]
 
 
@@ -185,7 +183,7 @@ def _find_predecessors(
     of the patches it needs. A job outside of `chains` is new and its own chain."""
     new_producers = [
         producer
-        for key in _make_keys(job.needs, job.spec.repository)
+        for key in _artifact_keys(job.needs, job.spec.repository)
         for producer in producers.get(key, ())
         if producer != job.id
     ]
@@ -194,7 +192,7 @@ def _find_predecessors(
     return [edge.chain for edge, state in job.edges if state is EdgeState.OPEN] + new_producers + patched
 
 
-def _add_stored(
+def _add_stored_predecessors(
     tx: Transaction,
     graph: dict[JobId, list[JobId]],
     jobs: Sequence[NewJob],
@@ -202,7 +200,7 @@ def _add_stored(
 ) -> None:
     """Add the stored predecessors of the new jobs, and their predecessors, as far as they have not started."""
     for job in jobs:
-        graph[job.id] += tx.artifacts.active_producers(_make_keys(job.needs, job.spec.repository))
+        graph[job.id] += tx.artifacts.active_producers(_artifact_keys(job.needs, job.spec.repository))
     _add_predecessors(tx, graph, {chain for before in graph.values() for chain in before} - graph.keys(), producers)
 
 

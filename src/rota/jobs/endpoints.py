@@ -1,9 +1,4 @@
-"""Jobs over HTTP.
-
-Runs over HTTP: the history of one job or of all jobs.
-
-Queue over HTTP: list and reorder waiting jobs.
-"""
+"""Jobs over HTTP: list, show, cancel and explain jobs, list runs, and list and reorder the queue."""
 
 from __future__ import annotations
 
@@ -47,6 +42,7 @@ from rota.schema_types import JobIdText, JobsCursor, QueueCursor, RunIdText
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _ACTIVE_PARTS = ("started", "waiting")
+RunState = Literal["RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
 
 
 class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,14 +146,14 @@ async def get_job(call: Invocation[JobQuery, None]) -> JsonReply[JobView]:
     context, job = call.context, call.path_parameter("job", parse_job_id)
     if call.query.wait is None:
         return JsonReply(
-            await context.read(partial(queries.show_with_policies, job=job, context=context.view_context()))
+            await context.read(partial(queries.show_job_with_policies, job=job, context=context.view_context()))
         )
     return JsonReply(await _wait_until_ended(context, job, call.query.wait, call.query.last_seen))
 
 
 async def _wait_until_ended(context: Context, job: JobId, seconds: float, last_seen: str | None) -> JobView:
     def read_last(reader: Reader) -> JobView:
-        return queries.show_with_policies(reader, _last_of_chain(reader, job), context.view_context())
+        return queries.show_job_with_policies(reader, _last_of_chain(reader, job), context.view_context())
 
     def is_done(last: JobView) -> bool:
         return (
@@ -225,31 +221,6 @@ async def explain_job(call: Invocation[NoQuery, None]) -> JsonReply[WaitExplanat
     return JsonReply(await context.read(partial(explain_wait, job=job, context=context.view_context())))
 
 
-_PAGE_EXAMPLE = {
-    "jobs": [WAITING_JOB, ENDED_JOB],
-    "next": "ended.job-21",
-    "counts": {"QUEUED": 1, "COMPLETED": 23},
-    "total": None,
-}
-_WHY_EXAMPLE = {
-    "job": "job-24",
-    "status": "QUEUED",
-    "wait": WAITING_JOB["wait"],
-    "text": "job-24 is QUEUED: waiting on pool global (1/1), used by job-23",
-    "warnings": [],
-}
-
-JOB_ENDPOINTS = [
-    Endpoint("GET", "/api/jobs", list_jobs, errors=(404,), response_example=_PAGE_EXAMPLE),
-    Endpoint("GET", "/api/jobs/{job}", get_job, response_example=WAITING_JOB),
-    Endpoint("POST", "/api/jobs/{job}/cancel", cancel_job, errors=(409,), response_example=CANCELLED_JOB),
-    Endpoint("GET", "/api/jobs/{job}/why", explain_job, response_example=_WHY_EXAMPLE),
-]
-
-
-RunState = Literal["RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
-
-
 class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job: JobIdText | None = None
     """Only runs of this job."""
@@ -310,27 +281,17 @@ async def get_run(call: Invocation[NoQuery, None]) -> JsonReply[RunView]:
     return JsonReply(await context.read(partial(queries.show_run, run=run, context=context.view_context())))
 
 
-RUN_ENDPOINTS = [
-    Endpoint("GET", "/api/job-runs", list_runs, response_example={"runs": [RUN], "next": None}, errors=(404,)),
-    Endpoint("GET", "/api/job-runs/{run}", get_run, response_example=RUN),
-    Endpoint("GET", "/api/jobs/{job}/runs", list_runs_of_job, response_example={"runs": [RUN], "next": None}),
-]
-
-
-_RANK_FIELD_COUNT = 4
-
-
 async def move_job(call: Invocation[NoQuery, MoveRequest]) -> JsonReply[MoveResult]:
     """Move a waiting job to another place among the jobs of its priority. Set exactly one field."""
     context, job = call.context, call.path_parameter("job", parse_job_id)
     operation = partial(move, job=job, request=call.body, actor=context.actor)
-    return JsonReply(await context.run_and_render(operation, partial(_render_place, context)))
+    return JsonReply(await context.run_and_render(operation, partial(_render_moves, context)))
 
 
-def _render_place(context: Context, tx: Transaction, results: Sequence[MoveOutcome]) -> list[MoveResult]:
+def _render_moves(context: Context, tx: Transaction, results: Sequence[MoveOutcome]) -> list[MoveResult]:
     rendered = []
     for result in results:
-        job, place = queries.show_with_place(tx, result.jobs[0], context.view_context())
+        job, place = queries.show_job_with_place(tx, result.jobs[0], context.view_context())
         rendered.append(MoveResult(job=job, place=place, moved=result.has_moved))
     return rendered
 
@@ -355,23 +316,18 @@ class QueueQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Cursor of the page: the `next` of the previous page."""
 
 
-def _parse_rank(text: str) -> Rank:
+def _parse_queue_cursor(text: str) -> Rank:
     """Parse a cursor, which is the rank of the last job of the previous page. This job may have started or moved
     since."""
     numbers = text.split(".")
-    if len(numbers) != _RANK_FIELD_COUNT or not all(map(_is_number, numbers)):
+    if len(numbers) != len(FIRST_RANK) or not all(map(_NUMBER.fullmatch, numbers)):
         raise ValueError(text)
     return Rank._make(map(int, numbers))
 
 
-def _is_number(text: str) -> bool:
-    digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdecimal() and len(digits) < 19
-
-
 async def list_queue(call: Invocation[QueueQuery, None]) -> JsonReply[QueuePage]:
     """List waiting jobs in queue order."""
-    context, after = call.context, parse_cursor(call.query.cursor, _parse_rank, queries.FRONT_RANK)
+    context, after = call.context, parse_cursor(call.query.cursor, _parse_queue_cursor, queries.FRONT_RANK)
     page = await context.read(
         partial(queries.list_queue, context=context.view_context(), after=after, limit=call.query.limit)
     )
@@ -379,9 +335,29 @@ async def list_queue(call: Invocation[QueueQuery, None]) -> JsonReply[QueuePage]
     return JsonReply(QueuePage(jobs=page.jobs, next=next_cursor))
 
 
-_EXAMPLE = {name: WAITING_JOB[name] for name in ("id", "name", "status", "priority", "position", "wait")}
+_JOBS_EXAMPLE = {
+    "jobs": [WAITING_JOB, ENDED_JOB],
+    "next": "ended.job-21",
+    "counts": {"QUEUED": 1, "COMPLETED": 23},
+    "total": None,
+}
+_WHY_EXAMPLE = {
+    "job": "job-24",
+    "status": "QUEUED",
+    "wait": WAITING_JOB["wait"],
+    "text": "job-24 is QUEUED: waiting on pool global (1/1), used by job-23",
+    "warnings": [],
+}
+_QUEUED_EXAMPLE = {name: WAITING_JOB[name] for name in ("id", "name", "status", "priority", "position", "wait")}
 
-QUEUE_ENDPOINTS = [
+ENDPOINTS = [
+    Endpoint("GET", "/api/jobs", list_jobs, errors=(404,), response_example=_JOBS_EXAMPLE),
+    Endpoint("GET", "/api/jobs/{job}", get_job, response_example=WAITING_JOB),
+    Endpoint("POST", "/api/jobs/{job}/cancel", cancel_job, errors=(409,), response_example=CANCELLED_JOB),
+    Endpoint("GET", "/api/jobs/{job}/why", explain_job, response_example=_WHY_EXAMPLE),
+    Endpoint("GET", "/api/job-runs", list_runs, response_example={"runs": [RUN], "next": None}, errors=(404,)),
+    Endpoint("GET", "/api/job-runs/{run}", get_run, response_example=RUN),
+    Endpoint("GET", "/api/jobs/{job}/runs", list_runs_of_job, response_example={"runs": [RUN], "next": None}),
     Endpoint(
         "POST",
         "/api/jobs/{job}/move",
@@ -390,7 +366,9 @@ QUEUE_ENDPOINTS = [
         request_example={"before": "job-24"},
         response_example={"job": WAITING_JOB, "place": 1, "moved": True},
     ),
-    Endpoint("GET", "/api/queue", list_queue, response_example={"jobs": [{**_EXAMPLE, "place": 1}], "next": None}),
+    Endpoint(
+        "GET", "/api/queue", list_queue, response_example={"jobs": [{**_QUEUED_EXAMPLE, "place": 1}], "next": None}
+    ),
     Endpoint(
         "POST",
         "/api/queue/reorder",

@@ -1,7 +1,4 @@
-"""Explanation of why a job has not started, down to the jobs that block it.
-
-Reason that nothing is running although jobs are waiting: the wait of the job that is nearest to its start.
-"""
+"""Explanation of why a job has not started, down to the jobs that block it, and of why nothing is running."""
 
 from __future__ import annotations
 
@@ -25,6 +22,7 @@ from rota.kernel.verdict import Wait, WaitKind
 
 _MAX_DEPTH = 5
 _MAX_NAMES = 5
+_MAX_IDLE_DEPTH = 100
 
 
 def explain_wait(reader: Reader, job: JobId, context: ViewContext) -> WaitExplanation:
@@ -201,11 +199,8 @@ def _join_names(jobs: list[JobId]) -> str:
     return f"{shown} and {len(jobs) - _MAX_NAMES} more" if len(jobs) > _MAX_NAMES else shown
 
 
-_MAX_IDLE_DEPTH = 100
-
-
 def idle_reason(reader: Reader, context: ViewContext) -> str | None:
-    """Return the reason, or `None` if nothing holds the jobs.
+    """Return the reason that nothing is running although jobs are waiting, or `None` if nothing holds them.
 
     A hold of everything takes precedence over the gates. Otherwise the reason is the wait of the job that would start
     next, or, if it waits for other jobs, of the job at the end of that chain of dependencies. If all jobs are delayed,

@@ -1,9 +1,4 @@
-"""Jobs as the API shows them, with the reason for the wait of each.
-
-Runs of jobs: current runs, and runs that were superseded by a rewind.
-
-The queue: waiting jobs in the order in which they would start.
-"""
+"""Jobs as the API shows them, with the reason for the wait of each; their runs, and the queue."""
 
 from __future__ import annotations
 
@@ -40,6 +35,10 @@ from rota.kernel.verdict import PASS, Pass, Undecided, Verdict, Wait, WaitKind
 
 _LOOKAHEAD_SIZES = (32, 256)
 """Numbers of jobs that a view plans first. It plans more only if the shown jobs are not among them."""
+RUN_STATUSES = (Status.RUNNING, *ENDED_STATUSES, Status.UNREADABLE)
+"""Statuses of runs."""
+MAX_RUN_ID = 2**62
+FRONT_RANK = Rank._make(FIRST_RANK)
 
 
 class ViewContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,11 +218,11 @@ def _render_new_job(new: NewJob, now: datetime, gate_context: GateContext, conte
     )
 
 
-def show(reader: AnyReader, job: JobId, context: ViewContext) -> JobView:
+def show_job(reader: AnyReader, job: JobId, context: ViewContext) -> JobView:
     return render_jobs(reader, [find_job(reader, job)], context)[0]
 
 
-def show_with_policies(reader: AnyReader, job: JobId, context: ViewContext) -> JobView:
+def show_job_with_policies(reader: AnyReader, job: JobId, context: ViewContext) -> JobView:
     record = find_job(reader, job)
     return add_policies(reader, render_jobs(reader, [record], context)[0], record, context)
 
@@ -233,11 +232,6 @@ def add_policies(reader: AnyReader, job_view: JobView, job: Job, context: ViewCo
     needs = reader.artifacts.needs_of([job.chain]).get(job.chain, ()) if job.spec.needs else ()
     policies = effective_policies(job, needs, limits=context.limits, breaker=context.breaker_policy)
     return msgspec.structs.replace(job_view, policies=policies)
-
-
-RUN_STATUSES = (Status.RUNNING, *ENDED_STATUSES, Status.UNREADABLE)
-"""Statuses of runs."""
-MAX_RUN_ID = 2**62
 
 
 def list_runs(
@@ -290,9 +284,6 @@ def check_run_of_job(reader: AnyReader, job: JobId, run: RunId) -> None:
         raise NotFound(f"{format_run_id(run)} is not a run of {name}; `rota show {name}` lists its runs")
 
 
-FRONT_RANK = Rank._make(FIRST_RANK)
-
-
 class QueueSlice(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the queue."""
 
@@ -326,8 +317,8 @@ def list_queue(reader: Reader, context: ViewContext, *, after: Rank = FRONT_RANK
     return QueueSlice(jobs=queued, last=page[-1] if len(ranks) > limit else None)
 
 
-def show_with_place(reader: AnyReader, job: JobId, context: ViewContext) -> tuple[JobView, int | None]:
+def show_job_with_place(reader: AnyReader, job: JobId, context: ViewContext) -> tuple[JobView, int | None]:
     """Return the job, and its place while it waits."""
     queued = reader.queue.ranks([job]).get(job)
     place = reader.queue.place_of(queued.rank) if queued is not None and queued.status in WAITING else None
-    return show(reader, job, context), place
+    return show_job(reader, job, context), place

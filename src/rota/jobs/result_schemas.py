@@ -1,17 +1,5 @@
-"""JSON representations of the results of submits.
-
-JSON representation of the result of an edit.
-
-JSON representations of dry runs of cancel and clear.
-
-JSON representation of the result of a manual retry.
-
-JSON representation of the result of a rewind.
-
-JSON representations of the queue and of the results of moves.
-
-JSON representations of a job's logs: their sizes, and chunks of text as they are written.
-"""
+"""JSON representations of the results of operations on jobs: submit, edit, cancel, retry, rewind, move, and reading the
+queue and logs."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from rota.db.session import AnyReader
@@ -17,6 +19,7 @@ from rota.kernel.edges import DependencyPolicy
 from rota.kernel.facts import Fact
 from rota.kernel.queue import refuse_held_keys
 from rota.kernel.status import STARTED, WAITING, Status
+from rota.probe.port import Probe
 
 _MAX_LISTED_JOBS = 5
 _MAX_DROPPED = 1000
@@ -49,6 +52,11 @@ def find_retry_facts(reader: AnyReader, reference: str, paths: ArtifactPaths) ->
     except NotFound:
         return ()
     return () if record is None else find_start_facts(reader, [record.chain], paths)
+
+
+def probe_retry_facts(facts: Collection[Fact], probe: Probe, probe_number: int) -> StartFacts:
+    """Probe git and the file system, which may be slow."""
+    return StartFacts(observed=probe.observe(set(facts)), probe_number=probe_number)
 
 
 def retry(tx: Transaction, reference: str, *, actor: str, facts: StartFacts = _NO_FACTS) -> RetryOutcome:

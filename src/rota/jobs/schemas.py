@@ -1,7 +1,4 @@
-"""JSON representations of jobs and runs, shared by the API, `--json`, webhooks and the files in the home.
-
-JSON representation of a page of runs.
-"""
+"""JSON representations of jobs and runs, shared by the API, `--json`, webhooks and the files in the home."""
 
 from __future__ import annotations
 
@@ -220,6 +217,14 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
     """Number of jobs on all pages; `null` unless `total` was requested."""
 
 
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of runs, newest first."""
+
+    runs: list[RunView]
+    """Runs, newest first."""
+    next: str | None
+
+
 class WaitExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """An explanation of why a job has not started."""
 
@@ -336,11 +341,3 @@ def render_job(
         run=None if run is None else render_run(run, directory),
         unreadable=job.unreadable,
     )
-
-
-class RunPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of runs, newest first."""
-
-    runs: list[RunView]
-    """Runs, newest first."""
-    next: str | None

@@ -1,7 +1,4 @@
-"""A submit as received, before any check.
-
-Validation of the single fields of a submit. An unusable value is refused by name, with advice.
-"""
+"""A submit as received, and the validation of its single fields. An unusable value is refused by name, with advice."""
 
 from __future__ import annotations
 
@@ -50,6 +47,8 @@ from rota.schema_types import (
 )
 from rota.templates.model import MAX_ARGUMENT_BYTES
 from rota.templates.params import check_params
+
+_MAX_PRIORITY = 1_000_000
 
 
 class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -183,9 +182,6 @@ class DefaultEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     variables: Mapping[str, str]
     trace: Trace = {}
     """Trace context of the request."""
-
-
-_MAX_PRIORITY = 1_000_000
 
 
 def check_fields(submission: Submission) -> None:

@@ -7,7 +7,7 @@
 The last two are results and not refusals. They are decided before any check that reads the store, and before any write.
 Fields that are invalid by themselves are refused first, so that no client retries a submit in vain.
 
-Back-pressure on submit. Without a limit that applies to the jobs, no queue depth is read.
+The depth of the queue is read only if a limit applies to the jobs.
 """
 
 from __future__ import annotations
@@ -59,8 +59,22 @@ from rota.kernel.retry import DEFAULT_POLICY, FLEET_POLICY, RetryPolicies
 from rota.kernel.tick import can_skip_evaluation
 from rota.webhooks.commands import make_job_webhook
 
-RETRY_DELAY = timedelta(seconds=5)
+DEFERRAL_RETRY_DELAY = timedelta(seconds=5)
 """Suggested delay before the retry of a deferred submit: a guess, as the ends of jobs cannot be predicted."""
+W = TypeVar("W")
+C = TypeVar("C")
+
+_NO_INPUTS = ResolvedInputs()
+_MANUAL_ORIGIN = JobOrigin()
+_MAX_SHOWN_LENGTH = 80
+"""Maximum characters of a long name in a warning."""
+_MAX_LISTED_ENDED = 5
+_CheckedMember = tuple[
+    JobId, Submission, tuple[tuple[Edge, EdgeState], ...], ResolvedInputs, WorkspaceSpec | None, JobOrigin
+]
+"""Job of a submit with its edges, inputs, workspace and origin."""
+Programs = frozenset[tuple[str, str, str]]
+"""Working directory, program and search path of each job, without repeats."""
 
 
 class DeferredSubmit(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,68 +89,6 @@ class DelayWarning(msgspec.Struct, frozen=True, kw_only=True):
     depth: QueueDepth
     limits: DepthLimits
     message: str
-
-
-def check_deferral(tx: Transaction, flows: Iterable[str]) -> DeferredSubmit | None:
-    """Return the deferral of a submit of jobs of these flows, or None while the queue has room."""
-    settings = tx.settings
-    limits_by_flow = settings.queue.resolve_for_flows(sorted(flows), settings.pool_sizes)
-    if all(limits.hard is None for limits in limits_by_flow.values()):
-        return None
-    depth = tx.queue.depth()
-    for flow, limits in limits_by_flow.items():
-        is_over_limit = is_full(depth.of_flow(flow), limits)
-        if is_over_limit and is_full(depth.of_flow(flow) - _count_imminent_starts(tx, flow), limits):
-            message = format_full_queue(flow, depth, limits)
-            total_limits = settings.queue.resolve_total(settings.pool_sizes)
-            return DeferredSubmit(depth=depth, limits=total_limits, message=message)
-    return None
-
-
-def _count_imminent_starts(tx: Transaction, flow: str | None) -> int:
-    """Count the ready jobs that start before this turn ends. Only jobs stored in this turn can, and its plan names
-    them."""
-    settings = tx.settings
-    if not tx.effects.has_new_jobs or settings.dispatch_interval is not None or settings.spawn_delay:
-        return 0
-    claims = plan_starts(tx, settings.pool_sizes, settings.batch_size, holds=tx.holds).claims
-    if flow is None:
-        return len(claims)
-    lanes = {scope.lane for scope in tx.lanes.scopes() if scope.flow == flow}
-    return sum(claim.lane in lanes for claim in claims)
-
-
-def check_delays(tx: Transaction, flows_by_submit: Sequence[Set[str] | None]) -> list[DelayWarning | None]:
-    """Return the delay warning of each submit, given the flows of its jobs; None stands for a submit that stored
-    nothing. Call it at the end of a turn, after its dispatch."""
-    settings = tx.settings
-    limits_by_submit = [
-        {} if flows is None else settings.queue.resolve_for_flows(flows, settings.pool_sizes)
-        for flows in flows_by_submit
-    ]
-    if all(limits.soft is None for limits_by_flow in limits_by_submit for limits in limits_by_flow.values()):
-        return [None] * len(flows_by_submit)
-    depth = tx.queue.depth()
-    total_limits = settings.queue.resolve_total(settings.pool_sizes)
-    warning = DelayWarning(depth=depth, limits=total_limits, message=f"{DELAYED_WARNING}: {format_depth(depth)}")
-    return [
-        warning if any(is_delayed(depth.of_flow(flow), limits) for flow, limits in limits_by_flow.items()) else None
-        for limits_by_flow in limits_by_submit
-    ]
-
-
-W = TypeVar("W")
-C = TypeVar("C")
-
-_NO_INPUTS = ResolvedInputs()
-_MANUAL_ORIGIN = JobOrigin()
-_MAX_SHOWN_LENGTH = 80
-"""Maximum characters of a long name in a warning."""
-_MAX_LISTED_ENDED = 5
-_CheckedMember = tuple[
-    JobId, Submission, tuple[tuple[Edge, EdgeState], ...], ResolvedInputs, WorkspaceSpec | None, JobOrigin
-]
-"""Job of a submit with its edges, inputs, workspace and origin."""
 
 
 class AcceptedSubmit(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,6 +215,54 @@ def find_delays(tx: Transaction, outcomes: Sequence[SubmitOutcome]) -> list[Dela
     """Return the delay warning of each outcome. Call it at the end of the turn."""
     flows = [outcome.flows if isinstance(outcome, AcceptedSubmit) else None for outcome in outcomes]
     return check_delays(tx, flows)
+
+
+def check_deferral(tx: Transaction, flows: Iterable[str]) -> DeferredSubmit | None:
+    """Return the deferral of a submit of jobs of these flows, or None while the queue has room."""
+    settings = tx.settings
+    limits_by_flow = settings.queue.resolve_for_flows(sorted(flows), settings.pool_sizes)
+    if all(limits.hard is None for limits in limits_by_flow.values()):
+        return None
+    depth = tx.queue.depth()
+    for flow, limits in limits_by_flow.items():
+        is_over_limit = is_full(depth.of_flow(flow), limits)
+        if is_over_limit and is_full(depth.of_flow(flow) - _count_imminent_starts(tx, flow), limits):
+            message = format_full_queue(flow, depth, limits)
+            total_limits = settings.queue.resolve_total(settings.pool_sizes)
+            return DeferredSubmit(depth=depth, limits=total_limits, message=message)
+    return None
+
+
+def _count_imminent_starts(tx: Transaction, flow: str | None) -> int:
+    """Count the ready jobs that start before this turn ends. Only jobs stored in this turn can, and its plan names
+    them."""
+    settings = tx.settings
+    if not tx.effects.has_new_jobs or settings.dispatch_interval is not None or settings.spawn_delay:
+        return 0
+    claims = plan_starts(tx, settings.pool_sizes, settings.batch_size, holds=tx.holds).claims
+    if flow is None:
+        return len(claims)
+    lanes = {scope.lane for scope in tx.lanes.scopes() if scope.flow == flow}
+    return sum(claim.lane in lanes for claim in claims)
+
+
+def check_delays(tx: Transaction, flows_by_submit: Sequence[Set[str] | None]) -> list[DelayWarning | None]:
+    """Return the delay warning of each submit, given the flows of its jobs; None stands for a submit that stored
+    nothing. Call it at the end of a turn, after its dispatch."""
+    settings = tx.settings
+    limits_by_submit = [
+        {} if flows is None else settings.queue.resolve_for_flows(flows, settings.pool_sizes)
+        for flows in flows_by_submit
+    ]
+    if all(limits.soft is None for limits_by_flow in limits_by_submit for limits in limits_by_flow.values()):
+        return [None] * len(flows_by_submit)
+    depth = tx.queue.depth()
+    total_limits = settings.queue.resolve_total(settings.pool_sizes)
+    warning = DelayWarning(depth=depth, limits=total_limits, message=f"{DELAYED_WARNING}: {format_depth(depth)}")
+    return [
+        warning if any(is_delayed(depth.of_flow(flow), limits) for flow, limits in limits_by_flow.items()) else None
+        for limits_by_flow in limits_by_submit
+    ]
 
 
 class SubmitChecker:
@@ -435,10 +435,6 @@ def collect_flows(submissions: Sequence[Submission]) -> frozenset[str]:
 
 def merge_variables(submission: Submission, default_environment: DefaultEnvironment) -> Mapping[str, str]:
     return {**default_environment.variables, **submission.env} if submission.inherit_env else submission.env
-
-
-Programs = frozenset[tuple[str, str, str]]
-"""Working directory, program and search path of each job, without repeats."""
 
 
 def collect_programs(submissions: Sequence[Submission], default_environment: DefaultEnvironment) -> Programs:

@@ -5,4 +5,4 @@ from __future__ import annotations
 
 from rota.legacy import jobs, scheduler
 
-ENDPOINTS = [*jobs.SUBMIT_ENDPOINTS, *jobs.BATCH_ENDPOINTS, *jobs.JOB_ENDPOINTS, *scheduler.ENDPOINTS]
+ENDPOINTS = [*jobs.ENDPOINTS, *scheduler.ENDPOINTS]

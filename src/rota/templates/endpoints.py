@@ -1,46 +1,26 @@
-"""Templates over HTTP.
-
-Templates as the API shows them.
-"""
+"""Templates over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from rota.db.session import Reader
 from rota.engine.transaction import Transaction
 from rota.errors import InvalidInput, error_path
 from rota.http.endpoint import Endpoint, Invocation, JsonReply, NoQuery, PageSize, parse_cursor
 from rota.http.idempotency import run_call
 from rota.ids import TemplateId, format_template_id, parse_template_id
 from rota.schema_types import TemplateIdText
-from rota.templates import commands
+from rota.templates import commands, queries
 from rota.templates.commands import TemplateChange, TemplateRequest
 from rota.templates.expand import find_template
 from rota.templates.model import Template
 from rota.templates.params import check_schema
 from rota.templates.schemas import TemplateChangeResult, TemplatePage, TemplateView, render_template
-
-
-def read_templates(reader: Reader, *, after: TemplateId, limit: int, with_archived: bool) -> TemplatePage:
-    templates = reader.templates.list_all(after=after, limit=limit + 1, with_archived=with_archived)
-    views = [render_template(template) for template in templates[:limit]]
-    return TemplatePage(templates=views, next=views[-1].id if len(templates) > limit else None)
-
-
-def find_broken_routes(reader: Reader, routes: Iterable[tuple[str, str]]) -> list[str]:
-    """Return an error for each route that names a missing template."""
-    known = set(reader.templates.names())
-    return [
-        f'direct.routes "{path}" names the template {name}, which does not exist or is archived'
-        for path, name in routes
-        if name not in known
-    ]
 
 
 async def add_template(call: Invocation[NoQuery, TemplateRequest]) -> JsonReply[TemplateChangeResult]:
@@ -50,7 +30,7 @@ async def add_template(call: Invocation[NoQuery, TemplateRequest]) -> JsonReply[
     await _check_params_schema(body.params_schema)
     context.control.check_config()  # the template can name a retry policy that was just added to the file
     operation = partial(commands.add_template, name=name, body=body, actor=context.actor)
-    return (await run_call(call, operation, _render_stored, partial(JsonReply, status=201))).reply
+    return (await run_call(call, operation, _render_outcomes, partial(JsonReply, status=201))).reply
 
 
 def _decode_new(raw_body: bytes) -> TemplateRequest:
@@ -67,7 +47,7 @@ async def _check_params_schema(schema: object) -> None:
             await asyncio.to_thread(check_schema, schema)
 
 
-def _render_stored(tx: Transaction, results: Sequence[commands.TemplateOutcome]) -> list[TemplateChangeResult]:
+def _render_outcomes(tx: Transaction, results: Sequence[commands.TemplateOutcome]) -> list[TemplateChangeResult]:
     return [
         TemplateChangeResult(
             template=render_template(find_template(tx, format_template_id(outcome.template))),
@@ -90,7 +70,7 @@ async def list_templates(call: Invocation[TemplatesQuery, None]) -> JsonReply[Te
     """List templates, oldest first. Archived templates are only listed with `all`."""
     query = call.query
     after = parse_cursor(query.cursor, parse_template_id, TemplateId(0))
-    read_page = partial(read_templates, after=after, limit=query.limit, with_archived=query.all)
+    read_page = partial(queries.list_templates, after=after, limit=query.limit, with_archived=query.all)
     return JsonReply(await call.context.read(read_page))
 
 
@@ -130,7 +110,7 @@ async def _change(call: Invocation[NoQuery, TemplateChange], *, is_whole: bool) 
         is_replacement=is_whole,
         actor=context.actor,
     )
-    return JsonReply(await context.run_and_render(operation, _render_stored))
+    return JsonReply(await context.run_and_render(operation, _render_outcomes))
 
 
 async def archive_template(call: Invocation[NoQuery, None]) -> JsonReply[TemplateView]:
@@ -145,10 +125,10 @@ async def unarchive_template(call: Invocation[NoQuery, None]) -> JsonReply[Templ
 
 async def _set_archived(call: Invocation[NoQuery, None], operation: Callable[..., Template]) -> JsonReply[TemplateView]:
     operation = partial(operation, reference=call.path_values["template"], actor=call.context.actor)
-    return JsonReply(await call.context.run_and_render(operation, _render))
+    return JsonReply(await call.context.run_and_render(operation, _render_templates))
 
 
-def _render(tx: Transaction, results: Sequence[Template]) -> list[TemplateView]:
+def _render_templates(tx: Transaction, results: Sequence[Template]) -> list[TemplateView]:
     return [render_template(find_template(tx, format_template_id(template.id))) for template in results]
 
 
@@ -195,7 +175,6 @@ _EXAMPLE = {
     "archived_at": None,
 }
 _ARCHIVED_EXAMPLE = {**_EXAMPLE, "archived_at": "2026-11-23T17:00:00.512009Z"}
-
 _PATH = "/api/job-templates/{template}"
 ENDPOINTS = [
     Endpoint(

@@ -1,7 +1,4 @@
-"""Webhook endpoints over HTTP. An endpoint receives messages about the ends of jobs.
-
-Webhook deliveries over HTTP: messages, receivers and attempts.
-"""
+"""Webhook endpoints and deliveries over HTTP. An endpoint receives messages about the ends of jobs."""
 
 from __future__ import annotations
 
@@ -36,6 +33,8 @@ from rota.webhooks.schemas import (
     WebhookView,
     render_attempt,
 )
+
+DeliveryStateName = Annotated[str, Meta(extra_json_schema={"enum": [state.value for state in DeliveryState]})]
 
 
 async def add_webhook(call: Invocation[NoQuery, WebhookRequest]) -> JsonReply[WebhookView]:
@@ -150,72 +149,6 @@ async def get_webhook_secret(call: Invocation[NoQuery, None]) -> JsonReply[Webho
     return JsonReply(WebhookSecret(secret=await call.context.run_in_turn(commands.job_webhook_secret)))
 
 
-_SECRET_EXAMPLE = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - an example
-_EXAMPLE = WebhookView(
-    id="webhook-1",
-    url="https://example.org/hooks/rota",
-    events=list(DEFAULT_MESSAGES),
-    state="enabled",
-    created_at=SUBMITTED_AT,
-    disabled_at=None,
-    disabled_reason=None,
-    unreadable=None,
-    failures=0,
-    held_until=None,
-    old_secret_until=None,
-    pending=0,
-)
-_DISABLED_EXAMPLE = msgspec.structs.replace(
-    _EXAMPLE, state="disabled", disabled_at=SUBMITTED_AT + timedelta(minutes=4), disabled_reason="disabled by rota"
-)
-_ROTATED_EXAMPLE = msgspec.structs.replace(
-    _EXAMPLE, old_secret_until=SUBMITTED_AT + timedelta(days=1), secret=_SECRET_EXAMPLE
-)
-_ADDED_EXAMPLE = {**msgspec.to_builtins(_EXAMPLE), "secret": _SECRET_EXAMPLE}
-_TEST_EXAMPLE = WebhookTestResult(
-    webhook="webhook-1", delivered=True, at=SUBMITTED_AT, seconds=0.042, status=204, error=None
-)
-
-_PATH = "/api/webhooks/{webhook}"
-WEBHOOK_ENDPOINTS = [
-    Endpoint(
-        "POST",
-        "/api/webhooks",
-        add_webhook,
-        statuses=(201,),
-        errors=(409,),
-        accepts_key=True,
-        request_example={"url": "https://example.org/hooks/rota", "events": list(DEFAULT_MESSAGES)},
-        response_example=_ADDED_EXAMPLE,
-    ),
-    Endpoint("GET", "/api/webhooks", list_webhooks, response_example=WebhookPage(webhooks=[_EXAMPLE], next=None)),
-    Endpoint(
-        "GET",
-        "/api/webhooks/secret",
-        get_webhook_secret,
-        errors=(507,),
-        response_example=WebhookSecret(secret=_SECRET_EXAMPLE),
-    ),
-    Endpoint("GET", _PATH, get_webhook, response_example=_EXAMPLE),
-    Endpoint("DELETE", _PATH, remove_webhook, response_example=_EXAMPLE),
-    Endpoint("POST", f"{_PATH}/enable", enable_webhook, response_example=_EXAMPLE),
-    Endpoint("POST", f"{_PATH}/disable", disable_webhook, response_example=_DISABLED_EXAMPLE),
-    Endpoint(
-        "POST",
-        f"{_PATH}/rotate",
-        rotate_webhook,
-        errors=(409,),
-        accepts_key=True,
-        request_example={"keep_old_for": "1d"},
-        response_example=_ROTATED_EXAMPLE,
-    ),
-    Endpoint("POST", f"{_PATH}/test", test_webhook, accepts_key=True, response_example=_TEST_EXAMPLE),
-]
-
-
-DeliveryStateName = Annotated[str, Meta(extra_json_schema={"enum": [state.value for state in DeliveryState]})]
-
-
 class DeliveriesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job: JobIdText | None = None
     """Only messages about this job."""
@@ -269,7 +202,36 @@ def _render_deliveries(tx: Transaction, results: Sequence[DeliveryId]) -> list[D
     return [queries.show_delivery(tx, delivery) for delivery in results]
 
 
-_ATTEMPT = DeliveryAttemptView(at=SUBMITTED_AT, seconds=0.042, status=204, error=None)
+_SECRET_EXAMPLE = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - an example
+_WEBHOOK_EXAMPLE = WebhookView(
+    id="webhook-1",
+    url="https://example.org/hooks/rota",
+    events=list(DEFAULT_MESSAGES),
+    state="enabled",
+    created_at=SUBMITTED_AT,
+    disabled_at=None,
+    disabled_reason=None,
+    unreadable=None,
+    failures=0,
+    held_until=None,
+    old_secret_until=None,
+    pending=0,
+)
+_DISABLED_EXAMPLE = msgspec.structs.replace(
+    _WEBHOOK_EXAMPLE,
+    state="disabled",
+    disabled_at=SUBMITTED_AT + timedelta(minutes=4),
+    disabled_reason="disabled by rota",
+)
+_ROTATED_EXAMPLE = msgspec.structs.replace(
+    _WEBHOOK_EXAMPLE, old_secret_until=SUBMITTED_AT + timedelta(days=1), secret=_SECRET_EXAMPLE
+)
+_ADDED_EXAMPLE = {**msgspec.to_builtins(_WEBHOOK_EXAMPLE), "secret": _SECRET_EXAMPLE}
+_TEST_EXAMPLE = WebhookTestResult(
+    webhook="webhook-1", delivered=True, at=SUBMITTED_AT, seconds=0.042, status=204, error=None
+)
+_WEBHOOK_PATH = "/api/webhooks/{webhook}"
+_ATTEMPT_EXAMPLE = DeliveryAttemptView(at=SUBMITTED_AT, seconds=0.042, status=204, error=None)
 _DELIVERY_EXAMPLE = DeliveryView(
     id="delivery-7",
     message="msg_2f9d1c4e8a7b4d06",
@@ -284,21 +246,60 @@ _DELIVERY_EXAMPLE = DeliveryView(
     next_at=None,
     finished_at=SUBMITTED_AT + timedelta(milliseconds=42),
     reason=None,
-    attempts=[_ATTEMPT],
+    attempts=[_ATTEMPT_EXAMPLE],
 )
-_PAYLOAD = {"type": "job.completed", "timestamp": "2026-11-16T08:20:00Z", "data": {"job": {}, "run": {}}}
-_EXAMPLE_WITH_PAYLOAD = {**msgspec.to_builtins(_DELIVERY_EXAMPLE), "payload": _PAYLOAD}
-_RESENT_EXAMPLE = {**_EXAMPLE_WITH_PAYLOAD, "state": "PENDING", "next_at": "2026-11-16T09:00:00Z", "finished_at": None}
-
+_PAYLOAD_EXAMPLE = {"type": "job.completed", "timestamp": "2026-11-16T08:20:00Z", "data": {"job": {}, "run": {}}}
+_DELIVERY_DETAIL_EXAMPLE = {**msgspec.to_builtins(_DELIVERY_EXAMPLE), "payload": _PAYLOAD_EXAMPLE}
+_RESENT_EXAMPLE = {
+    **_DELIVERY_DETAIL_EXAMPLE,
+    "state": "PENDING",
+    "next_at": "2026-11-16T09:00:00Z",
+    "finished_at": None,
+}
 _DELIVERY_PATH = "/api/webhook-deliveries/{delivery}"
-DELIVERY_ENDPOINTS = [
+
+ENDPOINTS = [
+    Endpoint(
+        "POST",
+        "/api/webhooks",
+        add_webhook,
+        statuses=(201,),
+        errors=(409,),
+        accepts_key=True,
+        request_example={"url": "https://example.org/hooks/rota", "events": list(DEFAULT_MESSAGES)},
+        response_example=_ADDED_EXAMPLE,
+    ),
+    Endpoint(
+        "GET", "/api/webhooks", list_webhooks, response_example=WebhookPage(webhooks=[_WEBHOOK_EXAMPLE], next=None)
+    ),
+    Endpoint(
+        "GET",
+        "/api/webhooks/secret",
+        get_webhook_secret,
+        errors=(507,),
+        response_example=WebhookSecret(secret=_SECRET_EXAMPLE),
+    ),
+    Endpoint("GET", _WEBHOOK_PATH, get_webhook, response_example=_WEBHOOK_EXAMPLE),
+    Endpoint("DELETE", _WEBHOOK_PATH, remove_webhook, response_example=_WEBHOOK_EXAMPLE),
+    Endpoint("POST", f"{_WEBHOOK_PATH}/enable", enable_webhook, response_example=_WEBHOOK_EXAMPLE),
+    Endpoint("POST", f"{_WEBHOOK_PATH}/disable", disable_webhook, response_example=_DISABLED_EXAMPLE),
+    Endpoint(
+        "POST",
+        f"{_WEBHOOK_PATH}/rotate",
+        rotate_webhook,
+        errors=(409,),
+        accepts_key=True,
+        request_example={"keep_old_for": "1d"},
+        response_example=_ROTATED_EXAMPLE,
+    ),
+    Endpoint("POST", f"{_WEBHOOK_PATH}/test", test_webhook, accepts_key=True, response_example=_TEST_EXAMPLE),
     Endpoint(
         "GET",
         "/api/webhook-deliveries",
         list_deliveries,
         response_example=DeliveryPage(deliveries=[_DELIVERY_EXAMPLE], next=None),
     ),
-    Endpoint("GET", _DELIVERY_PATH, get_delivery, response_example=_EXAMPLE_WITH_PAYLOAD),
+    Endpoint("GET", _DELIVERY_PATH, get_delivery, response_example=_DELIVERY_DETAIL_EXAMPLE),
     Endpoint(
         "POST",
         f"{_DELIVERY_PATH}/redeliver",
