@@ -71,9 +71,9 @@ def run_restore(args: argparse.Namespace) -> int:
         _refuse_running(home)
         plan = plan_restore(home, file, force=args.force)
         if args.dry_run:
-            return _print_plan(plan, as_json=args.json)
+            return _print_restore_plan(plan, as_json=args.json)
         replaced = plan.replaced_jobs or 0
-        if replaced > 1 and not confirm(f"replace the database with its {replaced:,} jobs?", _plan_lines(plan)):
+        if replaced > 1 and not confirm(f"replace the database with its {replaced:,} jobs?", _restore_plan_lines(plan)):
             return DECLINED
     outcome = restore(home, file, force=args.force, now=datetime.now(UTC), progress=ProgressPrinter("restoring"))
     contents = outcome.contents
@@ -92,7 +92,7 @@ def run_restore(args: argparse.Namespace) -> int:
     else:
         as_of = f", as of {contents.made_at}" if contents.made_at else ""
         print_text(f"{outcome.store}: {contents.jobs:,} jobs, {contents.runs:,} runs{as_of}; `rota up` starts it")
-    for line in _notice_lines(outcome, has_supervisor=is_held(home.supervisor_lock)):
+    for line in _restore_notices(outcome, has_supervisor=is_held(home.supervisor_lock)):
         print_notice(line)
     return 0
 
@@ -105,7 +105,7 @@ def _refuse_running(home: Home) -> None:
         )
 
 
-def _print_plan(plan: RestorePlan, *, as_json: bool) -> int:
+def _print_restore_plan(plan: RestorePlan, *, as_json: bool) -> int:
     contents = plan.contents
     if as_json:
         print_json(
@@ -120,12 +120,12 @@ def _print_plan(plan: RestorePlan, *, as_json: bool) -> int:
             }
         )
     else:
-        for line in _plan_lines(plan):
+        for line in _restore_plan_lines(plan):
             print_text(line)
     return 0
 
 
-def _plan_lines(plan: RestorePlan) -> list[str]:
+def _restore_plan_lines(plan: RestorePlan) -> list[str]:
     contents = plan.contents
     as_of = f", as of {contents.made_at}" if contents.made_at else ""
     counts = f"{format_count(contents.jobs, 'job')} and {format_count(contents.runs, 'run')}"
@@ -135,7 +135,7 @@ def _plan_lines(plan: RestorePlan) -> list[str]:
     return lines
 
 
-def _notice_lines(result: RestoreOutcome, *, has_supervisor: bool) -> list[str]:
+def _restore_notices(result: RestoreOutcome, *, has_supervisor: bool) -> list[str]:
     lines = []
     if result.kept_directory:
         lines.append(f"the previous data is in {result.kept_directory}")

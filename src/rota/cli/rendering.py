@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rota.client.requests import Json
 
 MARKS = {"*": "running", "+": "ready", "-": "not ready", ".": "ended"}
-
 _MAX_LABEL_LENGTH = 100
 _OID_LENGTH = 7
 _DEFAULT_KINDS = ("success", "exclusive")

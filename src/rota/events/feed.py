@@ -32,7 +32,6 @@ from rota.kernel.events import Event, EventEntry, EventFilter
 log = logging.getLogger("rota.http")
 
 _ANY_KIND = "*"
-
 BATCH_SIZE = 500
 """Maximum number of events in one read."""
 MAX_PENDING_MESSAGES = 256

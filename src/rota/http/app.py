@@ -46,7 +46,6 @@ DEPRECATED = datetime(2026, 11, 16, tzinfo=UTC)
 SUNSET = datetime(2027, 12, 31, 23, 59, 59, tzinfo=UTC)
 _ID_PREFIXES = {"job_id": "job", "batch_id": "group"}
 """Path parameters that can be a bare number, with the prefix of their ids."""
-
 _DEPRECATION_HEADERS = {
     "Deprecation": f"`@{DEPRECATED.timestamp():.0f}`: time of the deprecation (RFC 9745).",
     "Sunset": f"`{format_datetime(SUNSET, usegmt=True)}`: earliest time of the removal (RFC 8594).",

@@ -37,7 +37,6 @@ Q = TypeVar("Q")
 B = TypeVar("B")
 F = TypeVar("F")
 T = TypeVar("T")
-
 JSON = "application/json"
 RESERVATION_STREAM = "application/vnd.rota.stream"
 _PATH_PARAMETER = re.compile(r"\{(\w+)(:path)?\}")

@@ -34,7 +34,6 @@ log = logging.getLogger("rota.http")
 _ACCEPT_BATCH = 64
 """Maximum connections to accept before other tasks run."""
 _ACCEPT_RETRY_DELAY = 1.0
-
 ProtocolFactory = Callable[[], asyncio.Protocol]
 _SHUTDOWN_TIMEOUT = 1
 """Seconds to complete responses when the scheduler stops. A log that is followed breaks off then."""

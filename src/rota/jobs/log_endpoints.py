@@ -49,12 +49,12 @@ from rota.worktrees.queries import show_workspace
 
 _MIN_POLL_INTERVAL, _MAX_POLL_INTERVAL = 0.1, 1.0
 """Seconds between two reads of a file, which does not report that it has grown. They increase while it is quiet."""
-_OFFSETS = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})*")
-_BYTES = "application/octet-stream"
+_EVENT_ID = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})*")
+_RAW_MEDIA = "application/octet-stream"
 _MAX_OFFSET = 2**62
 _MAX_NUMBER_DIGITS = 18
 _STORE_RETRY_DELAY = 0.5
-_RANGE = re.compile(r"(?i:bytes)=([0-9]*)-([0-9]*)")
+_RANGE_HEADER = re.compile(r"(?i:bytes)=([0-9]*)-([0-9]*)")
 SignedOffset = Annotated[int, Meta(ge=-_MAX_OFFSET, le=_MAX_OFFSET)]
 ByteLimit = Annotated[int, Meta(ge=0, le=_MAX_OFFSET)]
 
@@ -176,7 +176,7 @@ class ByteRange(NamedTuple):
 def _parse_range(header: str | None, size: int) -> ByteRange | None:
     """Return the range that a `Range` header requests; None if there is none, or if it is ignored. A range outside the
     file is empty."""
-    match = _RANGE.fullmatch(header or "")
+    match = _RANGE_HEADER.fullmatch(header or "")
     if match is None or not any(match.groups()):
         return None  # RFC 9110: an invalid header is ignored; so are multiple ranges
     first, last = match.groups()
@@ -214,7 +214,7 @@ def _sized_response(
 
 def _stream_response(body: AsyncIterator[bytes], status: int = 200, headers: dict[str, str] | None = None) -> Response:
     headers = {"Accept-Ranges": "bytes", **(headers or {})}
-    return StreamingResponse(body, status, headers, media_type=_BYTES)
+    return StreamingResponse(body, status, headers, media_type=_RAW_MEDIA)
 
 
 async def _read_in_thread(content: Iterator[bytes]) -> AsyncIterator[bytes]:
@@ -257,7 +257,7 @@ def _parse_last_offsets(request: Request, streams: Sequence[str]) -> dict[str, i
     if not text:
         return None
     numbers = text.split(".")
-    if not _OFFSETS.fullmatch(text) or len(numbers) != len(streams):
+    if not _EVENT_ID.fullmatch(text) or len(numbers) != len(streams):
         raise InvalidInput(f"invalid Last-Event-ID {text[:40]!r}; send the id of a message of this stream")
     return dict(zip(streams, map(int, numbers), strict=True))
 
@@ -370,7 +370,7 @@ ENDPOINTS = [
         "/api/jobs/{job}/logs/{stream}",
         get_log,
         statuses=(200, 206),
-        media=(_BYTES, MEDIA),
+        media=(_RAW_MEDIA, MEDIA),
         errors=(416,),
         response_example="thinking\ndone\n",
         request_headers={

@@ -63,7 +63,6 @@ DEFERRAL_RETRY_DELAY = timedelta(seconds=5)
 """Suggested delay before the retry of a deferred submit: a guess, as the ends of jobs cannot be predicted."""
 W = TypeVar("W")
 C = TypeVar("C")
-
 _NO_INPUTS = ResolvedInputs()
 _MANUAL_ORIGIN = JobOrigin()
 _MAX_SHOWN_LENGTH = 80

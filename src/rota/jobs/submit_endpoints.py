@@ -47,7 +47,6 @@ from rota.templates.expand import blame_template
 _Needs = Mapping[int, Sequence[ArtifactNeed]]
 _RenderedDryRun = tuple[SubmitOutcome, DrawingDraft | GraphDraft | None, Mapping[JobId, str], Observations, _Needs]
 R = TypeVar("R", bound=JsonReply[Any] | Response)
-
 RenderedSubmit = tuple[SubmitOutcome, JobView | None, DelayWarning | None]
 RenderedBatch = tuple[SubmitOutcome, DelayWarning | None]
 

@@ -38,7 +38,6 @@ _MAX_MESSAGE_LENGTH = 200
 _MAX_LISTED_ERRORS = 5
 MAX_PATHS = 1_000_000_000
 """Limit at which counting stops."""
-
 _SCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf")
 _SUBSCHEMA_KEYWORDS = ("not", "if", "then", "else")
 _REFERENCE_KEYWORDS = ("$ref", "$dynamicRef", "$recursiveRef")

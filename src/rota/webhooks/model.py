@@ -34,7 +34,6 @@ from rota.mask import MASK, mask_query
 
 RUN_CANCELLED, JOB_BLOCKED, GROUP_FINISHED = "job.run.cancelled", "job.blocked", "group.finished"
 TEST_MESSAGE = "webhook.test"
-
 MESSAGES: Mapping[str, str] = {
     "job.completed": RUN_COMPLETED,
     "job.failed": RUN_FAILED,
@@ -47,7 +46,6 @@ MESSAGES: Mapping[str, str] = {
 JOB_MESSAGES = tuple(kind for kind in MESSAGES.values() if kind != GROUP_FINISHED)
 DEFAULT_MESSAGES = (*DEFAULT_JOB_MESSAGES, GROUP_FINISHED)
 """Default subscription of an endpoint."""
-
 HOLD_AFTER_FAILURES = 10
 """Failed deliveries in a row after which an endpoint is held."""
 HOLD_DURATION = timedelta(minutes=10)
@@ -61,7 +59,6 @@ _MIN_SECRET_BYTES, _MAX_SECRET_BYTES = 24, 64
 """Length of a decoded secret, in bytes."""
 IpAddress = IPv4Address | IPv6Address
 IpNetwork = IPv4Network | IPv6Network
-
 _METADATA_NAMES = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
 )

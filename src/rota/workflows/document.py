@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 SYNTAXES = ("yaml", "toml")
 MAX_BYTES = 32 << 20
-
 _LOOKS_LIKE_TOML = re.compile(r"""\s*+(?:#[^\n]*+\s*+)*+(?:\[|[A-Za-z0-9_."'-]+[ \t]*=)""")
 _SURROGATE_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _TOML_ERROR_POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -36,7 +35,6 @@ _TOML_LITERALS_AND_COMMENTS = re.compile(
 MAX_DEPTH = 100
 MAX_NODES = 2_000_000
 """Maximum number of nodes with all aliases expanded, so that a short text cannot become a huge document."""
-
 _UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ALLOWED_TAGS = {"!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
 _SPECIAL_FIRST_CHARACTERS = frozenset("-+.0123456789~tTfFnN")

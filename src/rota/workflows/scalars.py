@@ -32,7 +32,6 @@ DocumentPath = tuple[PathPart, ...]
 """Keys and list indexes from the top of the document."""
 SourcePosition = tuple[int, int]
 """Line and column, both from 1. Column 0 stands for the whole line."""
-
 MAX_SHOWN_FAULTS = 20
 
 

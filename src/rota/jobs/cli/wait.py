@@ -35,17 +35,14 @@ if TYPE_CHECKING:
 
 ENDED_STATUSES = (*TERMINAL_STATUSES, "PARTIAL")
 """Final statuses of jobs and groups."""
-
 _STATUS_WIDTH = len("BLOCKED_BY_DEPENDENCY")
 MAX_CONNECTIONS = 64
 """Maximum number of open connections. The remaining jobs of a long list are polled when earlier ones have ended."""
-
 _MIN_POLL_INTERVAL = 0.25
 """Minimum seconds between two polls without news, however the server treats `wait`."""
 TIMED_OUT = 124
 UNKNOWN_EXIT = 125
 """Exit code for a failed job whose exit status is unknown."""
-
 _STATUS_EXIT_CODES = {"COMPLETED": 0, "SKIPPED": 0, "CANCELLED": 143}
 _SCREEN_POLL_SECONDS = 2.0
 """Seconds between two reads on a screen: wait details can change without a status change."""
