@@ -1,7 +1,7 @@
 """Standard streams and the terminal: data goes to stdout, messages go to stderr.
 
-A verb that copies output for long uses a `SignalPipe`, which can be polled, and `StreamOutput`, which does not delay
-the handling of signals.
+A verb that copies output uses a `SignalPipe`, which can be polled, and `StreamOutput`, which does not delay the
+handling of signals.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Changes by the operator: pause, resume and clear a scope, run a tick, reset a breaker, end all runs.
 
-Paused, resumed and cleared are the waiting jobs of a scope; running jobs continue.
+`pause`, `resume` and `clear` apply to the waiting jobs of a scope; running jobs continue.
 """
 
 from __future__ import annotations

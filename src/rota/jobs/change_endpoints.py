@@ -82,7 +82,7 @@ async def _probe_retry_facts(context: Context, reference: str) -> StartFacts:
     if not facts:
         return StartFacts()
     probe = partial(probe_retry_facts, facts, context.probe, context.fact_cache.begin_probe())
-    return await _probe_start(context, {("retry", fact) for fact in facts}, probe, "retried")
+    return await _run_probe(context, {("retry", fact) for fact in facts}, probe, "retried")
 
 
 def _render_retries(context: Context, tx: Transaction, results: Sequence[RetryOutcome]) -> list[RetryResult]:
@@ -157,10 +157,10 @@ async def _probe_rewind_facts(context: Context, rewind_set: RewindSet) -> StartF
         return StartFacts()
     keys = {("rewind", repository) for repository in rewind_set.repositories} or {("rewind", "")}
     probe = partial(probe_rewind_facts, rewind_set, context.probe, context.fact_cache.begin_probe())
-    return await _probe_start(context, keys, probe, "rewound")
+    return await _run_probe(context, keys, probe, "rewound")
 
 
-async def _probe_start(
+async def _run_probe(
     context: Context, keys: Iterable[Hashable], probe: Callable[[], StartFacts], outcome: str
 ) -> StartFacts:
     """Return the values of the facts that decide the start. `outcome` completes the refusal."""

@@ -69,7 +69,7 @@ from rota.legacy.schemas import (
 
 _MAX_RUNS = 1000
 """Maximum number of runs of a job to return, newest first. Each rewind adds a run."""
-_GROUP = GroupRequest(mode="parallel", on_failure="continue")
+_BATCH_GROUP = GroupRequest(mode="parallel", on_failure="continue")
 """Group of a batch, whose jobs do not depend on each other."""
 
 
@@ -135,7 +135,7 @@ async def legacy_trigger_batch(
             submissions,
             _batch_reply,
             default_environment=context.default_environment,
-            group=_GROUP,
+            group=_BATCH_GROUP,
             is_legacy=True,
         )
 
@@ -258,7 +258,7 @@ async def legacy_list_runs(call: Invocation[NoQuery, None]) -> JsonReply[LegacyR
 
 
 _SUCCESSOR_PATH = "/api/jobs/{job_id}"
-_EXAMPLE = render_legacy_job(JOB)
+_JOB_EXAMPLE = render_legacy_job(JOB)
 _EDITED_EXAMPLE = LegacyEditResult(**{**legacy_job_fields(JOB), "priority": 10}, fields=["priority"], warning=None)
 _CANCELLED_EXAMPLE = LegacyCancelResult(
     **{**legacy_job_fields(JOB), "status": "CANCELLED"}, success=True, message="job-25 is CANCELLED"
@@ -330,9 +330,9 @@ ENDPOINTS = [
         "/jobs",
         legacy_list_jobs,
         "/api/jobs",
-        response_example=LegacyJobList(jobs=[_EXAMPLE], total=1, queued_count=1, running_count=0),
+        response_example=LegacyJobList(jobs=[_JOB_EXAMPLE], total=1, queued_count=1, running_count=0),
     ),
-    deprecated_endpoint("GET", "/jobs/{job_id}", legacy_get_job, _SUCCESSOR_PATH, response_example=_EXAMPLE),
+    deprecated_endpoint("GET", "/jobs/{job_id}", legacy_get_job, _SUCCESSOR_PATH, response_example=_JOB_EXAMPLE),
     deprecated_endpoint(
         "PATCH",
         "/jobs/{job_id}",

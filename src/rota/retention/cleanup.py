@@ -1,4 +1,4 @@
-"""Removal of records that are no jobs: idempotency keys, reservations, and input patches.
+"""Removal of records other than jobs: idempotency keys, reservations, and input patches.
 
 A final response of a key expires by its own age, a pending one by the state of its reservation.
 

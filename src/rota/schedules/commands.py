@@ -1,8 +1,7 @@
 """`schedule`: add, change, enable, disable, remove. Changes affect later jobs only, never existing ones (INV-005).
 
-The request has the job that a schedule submits each time. An error that every fire would hit is refused with the
-request, as for a submit. An error that existed before a change, such as an archived template, is only a warning: the
-change may concern something else.
+An error of the job that every fire would hit is refused with the request, as for a submit. An error that existed
+before a change, such as an archived template, is only a warning: the change may concern something else.
 """
 
 from __future__ import annotations
