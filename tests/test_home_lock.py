@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from rota import home as home_module
-from rota.client.autostart import is_held
 from rota.errors import Conflict
-from rota.home import Home, acquire_home_lock
+from rota.home import Home, acquire_home_lock, is_held
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` costs a command more than the rest of this module
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import ClassVar, Self
 
 
@@ -385,3 +385,10 @@ BY_CODE: dict[str, type[RotaError]] = {
         StoreUnavailable,
     )
 }
+
+
+def find_nearest(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """Return the candidate that is most similar to a misspelled name, or None if none is similar."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, list(candidates), n=1, cutoff=cutoff)), None)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 HOME_DIRECTORY_NAME = ".rota"
 
+UNKNOWN_PID = "unknown"
+"""Pid of a holder that could not write its pid, for example on a full disk."""
+
 MAX_SOCKET_PATH_BYTES = 107
 """Size of `sun_path` without its terminating NUL."""
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -372,3 +375,27 @@ def _unescape(text: str) -> str:
     for octal, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(octal, plain)
     return text
+
+
+def is_held(path: Path) -> bool:
+    """Return whether the lock is held. The check takes a shared lock for a moment; a starter that collides with it
+    tries again."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def holder_pid(path: Path) -> str:
+    """Return the pid that the holder wrote into the lock file, or `UNKNOWN_PID`."""
+    try:
+        return path.read_text().strip() or UNKNOWN_PID
+    except OSError:
+        return UNKNOWN_PID

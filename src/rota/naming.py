@@ -1,16 +1,10 @@
-"""Names: the rules for types, flows, targets, pools and keys, and suggestions for misspelled names.
-
-Submit, the configuration and the OpenAPI document share the rules. `difflib` is imported only when a name is
-misspelled.
+"""Rules for names of types, flows, targets, pools and keys, shared by submit, the configuration and the OpenAPI
+document.
 """
 
 from __future__ import annotations
 
 import re
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 POOL_KINDS = ("type", "flow", "target", "resource")
 GLOBAL = "global"
@@ -57,10 +51,3 @@ def is_pool_name(text: str, *, wildcard: bool = False) -> bool:
     """
     kind, _, name = text.partition("/")
     return text == GLOBAL or (kind in POOL_KINDS and (is_name(name) or (wildcard and name == "*")))
-
-
-def find_nearest(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the candidate that is most similar to the name, or None if none is similar."""
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(name, list(candidates), n=1, cutoff=cutoff)), None)

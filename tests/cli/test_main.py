@@ -183,7 +183,7 @@ def test_interrupt_exits_with_130(
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rota.jobs.cli.show.run_why", interrupt)
+    monkeypatch.setattr("rota.jobs.cli.why.run_why", interrupt)
     assert main(["why", "job-1"]) == 130
     assert capsys.readouterr() == ("", "")
 

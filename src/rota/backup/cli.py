@@ -11,9 +11,8 @@ import time
 
 from rota.cli.confirm import DECLINED, add_confirmation, confirm, format_count, should_confirm
 from rota.cli.terminal import print_json, print_notice, print_text
-from rota.client.autostart import holder_pid, is_held
 from rota.errors import Conflict
-from rota.home import find_home
+from rota.home import find_home, holder_pid, is_held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

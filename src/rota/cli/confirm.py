@@ -7,12 +7,8 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from rota.cli.rendering import label
 from rota.cli.terminal import flush, print_json, print_notice, print_text
-from rota.client.requests.control import get_scheduler
-from rota.client.session import SchedulerSession
 from rota.errors import InvalidInput, RotaError, escape_unprintable
 
 TYPE_CHECKING = False
@@ -21,6 +17,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from rota.client.requests import Json, Request
+    from rota.client.session import SchedulerSession
 
 DECLINED = 1
 """The exit code of a verb that was not confirmed."""
@@ -68,6 +65,8 @@ def _open_terminal(question: str) -> Iterator[TextIO]:
     if sys.stderr.isatty():
         yield sys.stderr
         return
+    from pathlib import Path
+
     try:
         terminal = Path("/dev/tty").open("w")  # noqa: SIM115 - closed below, so that an OSError of the body is not caught
     except OSError:
@@ -105,10 +104,14 @@ def print_cancel_plan(plan: Json) -> None:
 
 
 def cancel_lines(jobs: Sequence[Json]) -> list[str]:
+    from rota.cli.rendering import label
+
     return [escape_unprintable(f"would cancel {job['id']} ({job['status']}): {label(job)}") for job in jobs]
 
 
 def dependent_lines(dependents: Sequence[Json]) -> list[str]:
+    from rota.cli.rendering import label
+
     verbs = {"SKIPPED": "skip"}
     return [
         escape_unprintable(f"would {verbs.get(job['outcome'], 'block')} {job['id']} ({job['status']}): {label(job)}")
@@ -138,6 +141,8 @@ class EndProgress:
 
 def silence_notice(session: SchedulerSession) -> str | None:
     """Return the notice that the supervisor does not respond, empty if it responds, or None without a scheduler."""
+    from rota.client.requests.control import get_scheduler
+
     try:
         status = session.request_json(get_scheduler())
     except RotaError:

@@ -15,12 +15,11 @@ from typing import Literal, NamedTuple
 from rota import __version__
 from rota.cli.rendering import tcp_text
 from rota.cli.terminal import has_color, paint, print_json, print_text
-from rota.client.autostart import holder_pid, is_held
 from rota.client.problem import NotRunning, ResponseTimeout
 from rota.client.requests.control import get_scheduler, health
 from rota.client.session import SchedulerSession
 from rota.errors import RotaError
-from rota.home import NETWORK_FILE_SYSTEMS, Home, file_system_type, find_home
+from rota.home import NETWORK_FILE_SYSTEMS, Home, file_system_type, find_home, holder_pid, is_held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -21,13 +21,12 @@ from rota.cli.confirm import DECLINED, add_confirmation, confirm, should_confirm
 from rota.cli.parser import parse_seconds
 from rota.cli.rendering import format_elapsed, label
 from rota.cli.terminal import print_json, print_notice, print_text
-from rota.client.autostart import holder_pid, is_held
 from rota.client.problem import ConnectionBroken, NotRunning
 from rota.client.requests.control import health, list_reservations, stop
 from rota.client.requests.jobs import list_jobs
 from rota.client.session import SchedulerSession
 from rota.errors import RotaError, ServiceUnavailable
-from rota.home import Home, await_removed_lock, find_home
+from rota.home import Home, await_removed_lock, find_home, holder_pid, is_held
 from rota.ids import parse_job_id
 
 TYPE_CHECKING = False

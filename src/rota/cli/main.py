@@ -8,8 +8,7 @@ import sys
 
 from rota.cli.parser import VERBS, UsageError, full_parser, verb_parser
 from rota.cli.terminal import OutputError, flush
-from rota.errors import RotaError, shorten
-from rota.naming import find_nearest
+from rota.errors import RotaError, find_nearest, shorten
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141

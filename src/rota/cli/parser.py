@@ -9,8 +9,7 @@ from importlib import import_module
 
 from rota import __version__
 from rota.cli.terminal import terminal_width
-from rota.errors import InvalidInput, NotFound
-from rota.naming import find_nearest
+from rota.errors import InvalidInput, NotFound, find_nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ VERBS = {
     "run": Verb("rota.direct.cli", "Run a command directly, ahead of the queue, and return its exit code."),
     "list": Verb("rota.jobs.cli.list", "List jobs."),
     "show": Verb("rota.jobs.cli.show", "Show all details of a job."),
-    "why": Verb("rota.jobs.cli.show", "Explain why a job has not started, or how it ended."),
+    "why": Verb("rota.jobs.cli.why", "Explain why a job has not started, or how it ended."),
     "graph": Verb("rota.graph.cli", "Draw the dependency graph of jobs."),
     "logs": Verb("rota.jobs.cli.logs", "Print the output of a job."),
     "events": Verb("rota.events.cli", "List events, or follow them as they happen."),

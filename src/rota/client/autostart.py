@@ -2,28 +2,23 @@
 
 The scheduler runs in its own process and session, without the caller's streams, so that neither a closed terminal nor a
 pipe that waits for end of file affects it. Several starters can race: the `flock` on `scheduler.lock` lets one win, the
-children of the others exit with code 4, and every starter waits for the winner. The lock file also tells other commands
-whether a process holds a home, and which one.
+children of the others exit with code 4, and every starter waits for the winner.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from rota.client.problem import ConnectionBroken, NotRunning, ResponseTimeout
 from rota.client.requests.control import health
 from rota.client.transport import HomeSocket, send
 from rota.errors import Conflict, ServiceUnavailable
-from rota.home import Home
+from rota.home import UNKNOWN_PID, Home, holder_pid, is_held
 
-UNKNOWN_PID = "unknown"
-"""Pid of a holder that could not write its pid, for example on a full disk."""
 START_TIMEOUT = 10.0
 _POLL_INTERVAL = 0.02
 _RESPAWN_DELAY = 1.0
@@ -97,30 +92,6 @@ def make_unreachable_error(home: Home) -> ServiceUnavailable | None:
         f"the scheduler (pid {pid}) is running, but its socket {home.socket} cannot be reached; see {home.log},"
         " and remove any other file at the path of the socket"
     )
-
-
-def is_held(path: Path) -> bool:
-    """Return whether the lock is held. The check takes a shared lock for a moment; a starter that collides with it
-    tries again."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def holder_pid(path: Path) -> str:
-    """Return the pid that the holder wrote into the lock file, or `UNKNOWN_PID`."""
-    try:
-        return path.read_text().strip() or UNKNOWN_PID
-    except OSError:
-        return UNKNOWN_PID
 
 
 def _spawn(home: Home, command: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -35,9 +35,9 @@ from rota.config.section import (
     is_route,
 )
 from rota.duration import parse_duration
-from rota.errors import InvalidInput
+from rota.errors import InvalidInput, find_nearest
 from rota.mask import MASK, has_masked_password, has_numeric_port, has_port_in_range, mask_passwords, mask_store_url
-from rota.naming import POOL_KINDS, find_nearest, is_name, is_pool_name
+from rota.naming import POOL_KINDS, is_name, is_pool_name
 
 T = TypeVar("T")
 

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from datetime import UTC, datetime
 
-from rota.cli import table
-from rota.cli.confirm import DECLINED, MAX_SHOWN, add_confirmation, confirm_cancel, preview_or_confirm, should_confirm
 from rota.cli.parser import add_actions, job_id
-from rota.cli.rendering import breaker_table, pool_table, status_block
 from rota.cli.terminal import print_json, print_notice, print_text, terminal_width
 from rota.client.requests.control import (
     clear,
@@ -83,10 +79,14 @@ def run_resume(args: argparse.Namespace) -> int:
 
 def add_clear_arguments(parser: argparse.ArgumentParser) -> None:
     _add_scope(parser)
+    from rota.cli.confirm import add_confirmation
+
     add_confirmation(parser)
 
 
 def run_clear(args: argparse.Namespace) -> int:
+    from rota.cli.confirm import DECLINED, MAX_SHOWN, confirm_cancel, preview_or_confirm, should_confirm
+
     session, scope = SchedulerSession(find_home(args.home), is_read_only=args.dry_run), _scope_of(args)
     up_to = None
     if should_confirm(args) and not args.dry_run:
@@ -141,6 +141,10 @@ def run_status(args: argparse.Namespace) -> int:
     if args.json:
         print_json(status)
     else:
+        from datetime import UTC, datetime
+
+        from rota.cli.rendering import status_block
+
         print_text("\n".join(status_block(status, now=datetime.now(UTC))))
     return 0
 
@@ -203,6 +207,8 @@ def run_pool(args: argparse.Namespace) -> int:
     if args.json:
         print_json(response)
     else:
+        from rota.cli.rendering import pool_table
+
         print_text("\n".join(pool_table(response["pools"], response.get("defaults"), width=terminal_width(sys.stdout))))
     return 0
 
@@ -231,6 +237,8 @@ def run_breaker(args: argparse.Namespace) -> int:
     if args.json:
         print_json(response)
     elif response["breakers"]:
+        from rota.cli.rendering import breaker_table
+
         print_text("\n".join(breaker_table(response["breakers"], width=terminal_width(sys.stdout))))
     else:
         print_notice("all breakers are closed, without recent failures")
@@ -272,6 +280,8 @@ def run_lock(args: argparse.Namespace) -> int:
 
 
 def _lock_table(locks: Sequence[Json], *, width: int | None) -> list[str]:
+    from rota.cli import table
+
     rows = [["LOCK", "MODE", "HOLDERS", "WAITERS"]]
     rows += [
         [

@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.datastructures import QueryParams
 
-from rota.errors import InvalidInput
+from rota.errors import InvalidInput, find_nearest
 from rota.http.endpoint import Endpoint
-from rota.naming import find_nearest
 from rota.schema_types import make_validation_error
 
 _encoder = msgspec.json.Encoder()

@@ -18,7 +18,7 @@ from rota.client.session import SchedulerSession
 from rota.client.transport import ResponseStream
 from rota.errors import StoreUnavailable
 from rota.home import find_home
-from rota.jobs.cli.show import StoredJob, StoredLog
+from rota.jobs.cli.stored_job import StoredJob, StoredLog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

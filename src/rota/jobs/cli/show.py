@@ -1,18 +1,10 @@
-"""`rota show` and `rota why`: the details of a job, and why it has not started or how it ended.
-
-While the scheduler is stopped, `rota show` and `rota logs` read the files of the job. The scheduler writes `job.json`
-when a job starts and when it ends; the child process writes the logs. A job that has not started has no files.
-"""
+"""`rota show`: show all details of a job, or selected fields."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import stat
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 from rota.cli import display
 from rota.cli.parser import job_id
@@ -20,13 +12,12 @@ from rota.cli.rendering import earlier_run_lines, job_block, job_table
 from rota.cli.terminal import has_color, print_json, print_notice, print_text, terminal_width
 from rota.client.problem import NotRunning
 from rota.client.requests.definitions import list_deliveries
-from rota.client.requests.jobs import TERMINAL_STATUSES, explain_job, get_job, get_logs, list_runs_of_job
+from rota.client.requests.jobs import get_job, get_logs, list_runs_of_job
 from rota.client.session import SchedulerSession
 from rota.columns import DEFAULT_COLUMNS
 from rota.errors import NotFound, escape_unprintable
 from rota.home import find_home
-from rota.ids import parse_job_id, parse_run_id
-from rota.job_files import run_directory
+from rota.jobs.cli.stored_job import StoredJob
 from rota.jobs.cli.submit import policy_lines
 from rota.webhooks.cli import delivery_lines
 
@@ -35,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rota.client.requests import Json
-    from rota.home import Home
 
 UNKNOWN_END_NOTE = "when the scheduler stopped; its end is not known yet"
 
@@ -125,99 +115,3 @@ def workspace_lines(workspace: Json | None) -> list[str]:
         ("input patch", workspace.get("input_patch")),
     ]
     return [f"{name:<18} {escape_unprintable(str(value))}" for name, value in pairs if value]
-
-
-def add_why_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB", help="The job.")
-
-
-def run_why(args: argparse.Namespace) -> int:
-    response = SchedulerSession(find_home(args.home), is_read_only=True).request_json(explain_job(job_id(args.job)))
-    if args.json:
-        print_json(response)
-        return 0
-    for line in (*response["text"].splitlines(), *(response.get("warnings") or ())):
-        print_text(escape_unprintable(line))
-    return 0
-
-
-class StoredJob:
-    """Files of a job."""
-
-    def __init__(self, home: Home, job: str, error: NotRunning) -> None:
-        """Open the files of a job. `error` is the connection error, which is raised again if the files do not help."""
-        self.id = job
-        self.directory = home.jobs / str(parse_job_id(job))
-        if not self.directory.is_dir():
-            raise NotRunning(
-                f"{error.message}\n{job} has no files: it has not started, or it does not exist",
-                has_stale_socket=error.has_stale_socket,
-            ) from None
-        self.error = error
-
-    @property
-    def note(self) -> str:
-        return f"{self.error.message}; this is the content of {self.directory}"
-
-    def record(self) -> Json:
-        """Return the job as the scheduler last wrote it."""
-        try:
-            record: Json = json.loads((self.directory / "job.json").read_bytes())
-        except (OSError, ValueError):
-            raise NotRunning(
-                f"{self.error.message}\n{self.directory} has no readable job.json;"
-                f" `rota logs {self.id}` prints the output of the job",
-                has_stale_socket=self.error.has_stale_socket,
-            ) from None
-        return record
-
-    def is_open(self, record: Json) -> bool:
-        """Return whether the job had not ended when the scheduler last wrote its record."""
-        return record["status"] not in TERMINAL_STATUSES
-
-    def unknown_end_note(self, record: Json) -> str:
-        pid = record.get("pid")
-        is_gone = pid is not None and not Path(f"/proc/{int(pid)}").exists()
-        text = f"{self.id} was {record['status']} when the scheduler stopped; its end is not known yet"
-        gone = f"; its process (pid {pid}) is gone" if is_gone else ""
-        return f"{text}{gone}; `rota up` starts the scheduler, which records how it ended or continues it"
-
-    def log(self, stream: str, run: str | None) -> StoredLog:
-        return StoredLog(self._directory_of(run) / f"{stream}.log")
-
-    def _directory_of(self, run: str | None) -> Path:
-        """Return the directory of a run. Earlier runs of a rewound job have their own directories."""
-        if run is None:
-            return self.directory
-        earlier = Path(run_directory(str(self.directory), parse_run_id(run)))
-        if earlier.is_dir():
-            return earlier
-        if (self.record().get("run") or {}).get("id") == run:
-            return self.directory
-        raise NotFound(f"{self.directory} has no files of {run}; `rota show {self.id}` shows the last run")
-
-
-class StoredLog:
-    """Log file. The child may have replaced it by anything, so only a regular file is read."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def size(self) -> int:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return 0
-        return status.st_size if stat.S_ISREG(status.st_mode) else 0
-
-    def read(self, offset: int, limit: int) -> bytes:
-        if not self.size():
-            return b""
-        try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            return os.pread(descriptor, limit, offset)
-        finally:
-            os.close(descriptor)
