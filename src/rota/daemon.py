@@ -67,10 +67,10 @@ from rota.http.tcp import TcpServer
 from rota.jobs.files import META_KEY, JobFileMirror
 from rota.jobs.submission import DefaultEnvironment
 from rota.jobs.submit_preparation import SubmitPreparer
-from rota.kernel import job
 from rota.kernel.events import Event
 from rota.kernel.holds import Holds
 from rota.kernel.pacing import StartOutlook
+from rota.kernel.trace import TRACE_VARIABLES
 from rota.probe.local import LocalProbe
 from rota.probe.port import Probe
 from rota.retention.collector import RetentionCollector
@@ -572,7 +572,7 @@ def _default_environment(home: Home) -> DefaultEnvironment:
         variables={
             name: value
             for name, value in os.environ.items()
-            if not name.startswith("ROTA_") and name not in job.TRACE_VARIABLES
+            if not name.startswith("ROTA_") and name not in TRACE_VARIABLES
         },
     )
 

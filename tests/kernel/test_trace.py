@@ -1,8 +1,10 @@
+"""Traces of jobs: parsing of request headers, and precedence of a job's own trace."""
+
 from __future__ import annotations
 
 import pytest
 
-from rota.kernel.job import merge_traces, parse_trace, split_trace
+from rota.kernel.trace import merge_traces, parse_trace, split_trace
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = "00f067aa0ba902b7"

@@ -15,7 +15,7 @@ import pytest
 from rota.control.schemas import WebhookSummary
 from rota.db.decoding import to_micros
 from rota.engine import outbox
-from rota.engine.outbox import record_attempt
+from rota.engine.outbox import ensure_job_secret, record_attempt
 from rota.engine.transaction import Transaction
 from rota.errors import Conflict, InvalidInput, NotFound, StorageFull
 from rota.executor.port import ExitReport, StartFailure
@@ -793,17 +793,17 @@ def test_secret_is_generated_and_rotated(scheduler: Scheduler) -> None:
 
 def test_messages_of_jobs_are_signed_with_the_secret_of_the_home(scheduler: Scheduler) -> None:
     run_one(scheduler, webhooks=[URL])
-    secret = scheduler.run_request(commands.job_webhook_secret)
+    secret = scheduler.run_request(ensure_job_secret)
     assert due_messages(scheduler).messages[0].secrets == (secret,)
     scheduler.crash()
-    assert scheduler.run_request(commands.job_webhook_secret) == secret
+    assert scheduler.run_request(ensure_job_secret) == secret
 
 
 def test_lists_and_events_contain_no_secret(scheduler: Scheduler) -> None:
     webhook = add(scheduler)
     new = scheduler.run_request(lambda tx: commands.rotate_secret(tx, WebhookId(1), RotationRequest(), actor="tester"))
     run_one(scheduler, webhooks=[URL])
-    own = scheduler.run_request(commands.job_webhook_secret)
+    own = scheduler.run_request(ensure_job_secret)
     shown = encode([queries.list_webhooks(scheduler.reader, scheduler.clock.now()), scheduler.events])
     shown += encode([queries.show_delivery(scheduler.reader, d.id) for d in deliveries(scheduler)])
     for secret in (webhook.secret, new.secret, own):

@@ -16,12 +16,12 @@ from rota.ids import JobId
 from rota.kernel.breaker import HALF_OPEN, HalfOpenState, OpenState, ProbingState
 from rota.kernel.edges import DependencyPolicy
 from rota.kernel.groups import GroupMode
-from rota.kernel.job import Trace
 from rota.kernel.locks import LockMode
 from rota.kernel.pools import PoolDemand
 from rota.kernel.reservations import ReservationState
 from rota.kernel.retry import RetryPolicy
 from rota.kernel.status import Status, parse_status
+from rota.kernel.trace import Trace
 from rota.kernel.verdict import WaitKind
 from rota.schedules.model import CatchUp, FireState, Overlap
 from rota.webhooks.model import DeliveryState

@@ -22,17 +22,17 @@ from rota.db.events import Events
 from rota.db.ids import Ids
 from rota.db.lanes import PauseRecords
 from rota.db.locks import Locks
+from rota.db.queue_reads import QueueRecords
 from rota.db.reservations import ReservationRecords
 from rota.db.runs import Runs
-from rota.db.snapshot import QueueRecords
 from rota.errors import StoreError
 from rota.ids import JobId, LaneId, RunId
 from rota.kernel.events import Event
-from rota.kernel.job import Trace
 from rota.kernel.lanes import Claim
 from rota.kernel.queue import POSITION_GAP, Rank, initial_position
 from rota.kernel.status import TERMINAL, Status, parse_status
 from rota.kernel.tick import Placement
+from rota.kernel.trace import Trace
 
 
 class Dispatch(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,6 @@ from rota.errors import NotFound
 from rota.ids import ReservationId, RunId, format_reservation_id
 from rota.kernel.events import Event
 from rota.kernel.holds import scopes_of
-from rota.kernel.job import Trace
 from rota.kernel.locks import Lock
 from rota.kernel.pools import PoolDemand
 from rota.kernel.reservations import (
@@ -39,6 +38,7 @@ from rota.kernel.reservations import (
 )
 from rota.kernel.run import STOPPED_BY_SHUTDOWN, RunResult
 from rota.kernel.status import parse_status
+from rota.kernel.trace import Trace
 from rota.naming import GLOBAL
 
 CAUSE = "direct"

@@ -24,10 +24,10 @@ from rota.db.lanes import LaneRecords, Lanes, PauseRecords, Pauses
 from rota.db.locks import LockRecords, Locks
 from rota.db.prefetch import Prefetch
 from rota.db.queue import Queue
+from rota.db.queue_reads import QueueRecords
 from rota.db.reservations import ReservationRecords, Reservations
 from rota.db.responses import ResponseRecords, Responses
 from rota.db.runs import RunRecords, Runs
-from rota.db.snapshot import QueueRecords
 from rota.graph.repository import GraphRecords
 from rota.kernel.events import Event
 from rota.retention.repository import Retention, RetentionRecords

@@ -105,7 +105,7 @@ class Claimer:
         except (StorageFull, StoreError):
             raise
         except Exception as error:  # noqa: BLE001 - any error concerns only this record
-            direct.fail(tx, started, f"scheduler data error: {error}")
+            direct.fail_reservation(tx, started, f"scheduler data error: {error}")
             return False
         return True
 

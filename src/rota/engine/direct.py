@@ -1,7 +1,7 @@
 """Reservations of direct executions, inside a transaction: contention, start, end and recovery.
 
-Reservations are not jobs, but share the pools, the locks, the workers and the executor with them. The executor knows a
-reservation by a run id that no job's run has. So messages with the id of no open run are looked up here.
+Reservations are not jobs, but share the pools, the locks, the workers and the executor with them. Their runs and the
+runs of jobs share one sequence of ids. A message whose run is not an open run of a job is looked up here.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ NOT_STARTED = 127
 def update_contention(tx: Transaction) -> bool:
     """Let waiting reservations contend for their locks, ahead of all jobs. Return whether any waits.
 
-    A reservation that is paused, or too large for a pool, does not contend."""
+    A reservation that cannot start, because it is paused or too large for a pool, does not contend."""
     reservations = tx.reservations.waiting()
     pauses = tx.pauses.state(holds=tx.holds) if reservations else None
     for reservation in reservations:
         if pauses is None or not reservation.locks:
             continue
         is_paused = not isinstance(judge_pause(pauses, reservation.scopes), Pass)
-        is_held = is_paused or tx.settings.pool_sizes.find_oversized_pool(reservation.demand) is not None
-        if is_held and reservation.is_contending:
+        cannot_start = is_paused or tx.settings.pool_sizes.find_oversized_pool(reservation.demand) is not None
+        if cannot_start and reservation.is_contending:
             tx.reservations.yield_locks(reservation.id)
-        elif not is_held and not reservation.is_contending:
+        elif not cannot_start and not reservation.is_contending:
             tx.reservations.join_lock_queues(reservation)
     return bool(reservations)
 
@@ -70,7 +70,7 @@ def reservation_directory(home: str | Path, reservation: ReservationId) -> str:
 
 
 def record_start(tx: Transaction, run: RunId, pid: int, start_time: int) -> bool:
-    """Record the start of a reservation. Return whether the run belongs to one."""
+    """Record the start of a reservation. Return whether the run belongs to a reservation."""
     reservation = tx.reservations.find_by_run(run)
     if reservation is None:
         return False
@@ -79,6 +79,7 @@ def record_start(tx: Transaction, run: RunId, pid: int, start_time: int) -> bool
 
 
 def record_exit(tx: Transaction, message: ExitReport) -> bool:
+    """Record the end of a reservation. Return whether the run belongs to a reservation."""
     reservation = tx.reservations.find_by_run(message.run)
     if reservation is None:
         return False
@@ -98,13 +99,15 @@ def record_exit(tx: Transaction, message: ExitReport) -> bool:
 
 
 def record_failed_start(tx: Transaction, message: StartFailure) -> bool:
+    """Requeue a reservation after a failure of the machine, else end it. Return whether the run belongs to a
+    reservation."""
     reservation = tx.reservations.find_by_run(message.run)
     if reservation is None:
         return False
     if message.is_machine_failure and reservation.stop_requested is None:
         _requeue(tx, reservation)
     else:
-        fail(tx, reservation, message.error)
+        fail_reservation(tx, reservation, message.error)
     return True
 
 
@@ -115,14 +118,15 @@ def _requeue(tx: Transaction, reservation: Reservation) -> None:
 
 
 def record_refusal(tx: Transaction, run: RunId, error: str) -> bool:
+    """End a reservation whose start the supervisor refused. Return whether the run belongs to a reservation."""
     reservation = tx.reservations.find_by_run(run)
     if reservation is None:
         return False
-    fail(tx, reservation, f"the supervisor refused to start it: {error}")
+    fail_reservation(tx, reservation, f"the supervisor refused to start it: {error}")
     return True
 
 
-def fail(tx: Transaction, reservation: Reservation, error: str) -> None:
+def fail_reservation(tx: Transaction, reservation: Reservation, error: str) -> None:
     """End a reservation whose command did not run."""
     if reservation.stop_requested is not None:
         end = conclude(RunEnd(ended_by="stop"), StopIntent(stop_requested=reservation.stop_requested))
@@ -146,7 +150,7 @@ def reconcile(tx: Transaction, reports: dict[RunId, RunReport]) -> int:
         elif reservation.state is ReservationState.STARTING and reservation.stop_requested is None:
             _requeue(tx, reservation)
         elif reservation.state is ReservationState.STARTING:
-            fail(tx, reservation, "it was never started")
+            fail_reservation(tx, reservation, "it was never started")
         else:
             result = RunResult(status=Status.FAILED, exit_code=None, reason=CRASH_RECOVERY)
             tx.reservations.end(reservation.id, result, tx.now)

@@ -11,8 +11,8 @@ import msgspec
 
 from rota import job_files
 from rota.db.queue import Dispatch
+from rota.db.queue_reads import MAX_LANES, UnreadableJob
 from rota.db.session import AnyReader
-from rota.db.snapshot import MAX_LANES, UnreadableJob
 from rota.engine.control import clear_matching, is_clear_limit_reached
 from rota.engine.direct import make_start
 from rota.engine.facts import confirm_blocks, request_undecided_facts

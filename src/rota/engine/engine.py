@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from rota.clock import SET_BACK_THRESHOLD, Clock
 from rota.db.database import FatalStoreError
 from rota.db.session import Session
-from rota.engine import control, direct, rewind
+from rota.engine import control, direct, rewind_files
 from rota.engine.claim import Claimer
 from rota.engine.clear_operation import ClearOperation, make_holds
 from rota.engine.dispatch import StartOrders, evaluate_dirty_jobs
@@ -126,7 +126,7 @@ class Engine:
             session.locks.repair()
             session.queue.remove_unreadable()
             session.breakers.delete_old_failures(self._clock.now() - self.settings.breaker.window)
-            sentinels = rewind.find_stale_sentinels(session, self.settings.artifact_paths)
+            sentinels = rewind_files.find_stale_sentinels(session, self.settings.artifact_paths)
             self._claimer.pacer.load(session)
             self.outbox.load(session)
             clear_operations = control.load_clear_operations(session)
@@ -144,7 +144,7 @@ class Engine:
                 log.error("%s", error.message)
             self.store_error = error
             return
-        rewind.remove_sentinels(sentinels, [])
+        rewind_files.remove_sentinels(sentinels, [])
         self.store_error, self._has_started, self.has_more = None, True, True
         self.clear_operations, self.absent_clients = clear_operations, absent
         if checks:

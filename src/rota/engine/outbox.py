@@ -37,10 +37,10 @@ from rota.webhooks.model import (
     DeliveryAttempt,
     DeliveryState,
     Webhook,
-    make_secret,
     parse_url,
 )
 from rota.webhooks.repository import SECRET_KEY, OutgoingMessage
+from rota.webhooks.signature import make_secret
 
 log = logging.getLogger("rota.webhook")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import ContextVar, Token
 
-from rota.kernel.job import Trace, parse_trace
+from rota.kernel.trace import Trace, parse_trace
 
 _NO_TRACE: Trace = {}
 _current: ContextVar[Trace] = ContextVar("rota_trace", default=_NO_TRACE)

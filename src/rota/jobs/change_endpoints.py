@@ -1,24 +1,28 @@
-"""Changes of jobs over HTTP: edits of waiting jobs, manual retries (DEC-007), and rewinds."""
+"""Changes of jobs over HTTP: edit, move, reorder, cancel, retry (DEC-007) and rewind."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from rota.db.session import Reader
 from rota.engine.transaction import Transaction
-from rota.errors import Conflict, ServiceUnavailable
+from rota.errors import Conflict, ServiceUnavailable, StorageFull, StoreError
 from rota.http.context import Context
-from rota.http.endpoint import DryRunQuery, Endpoint, Invocation, JsonReply, NoQuery
+from rota.http.endpoint import MAX_WAIT_SECONDS, CancelQuery, DryRunQuery, Endpoint, Invocation, JsonReply, NoQuery
 from rota.http.idempotency import CallResult, run_call
 from rota.ids import JobId, format_job_id, parse_job_id
 from rota.jobs import queries
+from rota.jobs.cancel import cancel, plan_cancel
 from rota.jobs.edit import EditOutcome, EditRequest, edit, parse_edit
-from rota.jobs.examples import WAITING_JOB
-from rota.jobs.result_schemas import EditResult, RetryResult, RewindResult
+from rota.jobs.endpoints import last_of_chain, wait_until_ended
+from rota.jobs.examples import CANCELLED_JOB, WAITING_JOB
+from rota.jobs.move import MoveOutcome, MoveRequest, move, reorder
+from rota.jobs.result_schemas import CancelPlan, EditResult, MoveResult, ReorderResult, RetryResult, RewindResult
 from rota.jobs.retry import (
     RetryOutcome,
     check_reference,
@@ -38,6 +42,9 @@ from rota.jobs.rewind import (
     render_reports,
     rewind,
 )
+from rota.jobs.schemas import JobView
+from rota.kernel.status import TERMINAL
+from rota.schema_types import JobIdText
 
 _PROBE_TIMEOUT = 20.0
 """Seconds to probe artifacts and pinned heads."""
@@ -65,6 +72,74 @@ def _render_edits(context: Context, tx: Transaction, results: Sequence[EditOutco
         )
         for outcome in results
     ]
+
+
+async def move_job(call: Invocation[NoQuery, MoveRequest]) -> JsonReply[MoveResult]:
+    """Move a waiting job to another place among the jobs of its priority. Set exactly one field."""
+    context, job = call.context, call.path_parameter("job", parse_job_id)
+    operation = partial(move, job=job, request=call.body, actor=context.actor)
+    return JsonReply(await context.run_and_render(operation, partial(_render_moves, context)))
+
+
+def _render_moves(context: Context, tx: Transaction, results: Sequence[MoveOutcome]) -> list[MoveResult]:
+    rendered = []
+    for result in results:
+        job, place = queries.show_job_with_place(tx, result.jobs[0], context.view_context())
+        rendered.append(MoveResult(job=job, place=place, moved=result.has_moved))
+    return rendered
+
+
+class ReorderRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """New order of waiting jobs."""
+
+    order: Annotated[list[JobIdText], msgspec.Meta(min_length=1, max_length=10_000)]
+    """Waiting jobs of one priority, each listed once."""
+
+
+async def reorder_queue(call: Invocation[NoQuery, ReorderRequest]) -> JsonReply[ReorderResult]:
+    """Reorder waiting jobs. They exchange their places among each other; all other jobs keep their places."""
+    context = call.context
+    result = await context.run_in_turn(partial(reorder, order=call.body.order, actor=context.actor))
+    return JsonReply(ReorderResult(order=[format_job_id(job) for job in result.jobs], moved=result.has_moved))
+
+
+def _manual_kill_hint(reader: Reader, job: JobId) -> str:
+    """Return advice to kill the job by hand. A cancel that cannot be stored is refused, but a job that fills the disk
+    must be stopped anyway."""
+    last = reader.jobs.find(last_of_chain(reader, job))
+    if last is None or last.pid is None or last.status in TERMINAL:
+        return ""
+    return f"; to end it without a record: kill -- -{last.pid}"
+
+
+async def cancel_job(call: Invocation[CancelQuery, None]) -> JsonReply[JobView | CancelPlan]:
+    """Cancel a job and its retries. The response is sent when the processes of the job are gone. A process tree that
+    needs SIGKILL takes longer."""
+    context, job = call.context, call.path_parameter("job", parse_job_id)
+    if call.query.dry_run:
+        return JsonReply(
+            await context.dry_run(partial(_plan_cancel, job=job, actor=context.actor), lambda _, plans: plans)
+        )
+    return JsonReply(await cancel_and_wait(context, job, seconds=call.query.wait))
+
+
+def _plan_cancel(tx: Transaction, job: JobId, actor: str) -> CancelPlan:
+    last = tx.chains.last_job(job)
+    plan = plan_cancel(tx, [] if last is None else [last[0]])
+    cancel(tx, job, actor=actor)
+    return plan
+
+
+async def cancel_and_wait(
+    context: Context, job: JobId, *, only_waiting: bool = False, seconds: float = MAX_WAIT_SECONDS
+) -> JobView:
+    """Cancel a job, and return it when its processes are gone. With `only_waiting`, refuse a running job."""
+    try:
+        operation = partial(cancel, job=job, actor=context.actor, only_waiting=only_waiting)
+        current = await context.run_in_turn(operation)
+    except (StorageFull, StoreError) as error:
+        raise type(error)(f"{error.message}{await context.read(partial(_manual_kill_hint, job=job))}") from error
+    return await wait_until_ended(context, current, seconds, None)
 
 
 async def retry_run(call: Invocation[NoQuery, None]) -> JsonReply[RetryResult]:
@@ -200,6 +275,23 @@ ENDPOINTS = [
         request_example={"set_params": {"chapter": 8}, "priority": 5, "delay": None},
         response_example={"job": WAITING_JOB, "fields": ["params", "priority"], "warning": None},
     ),
+    Endpoint(
+        "POST",
+        "/api/jobs/{job}/move",
+        move_job,
+        errors=(409,),
+        request_example={"before": "job-24"},
+        response_example={"job": WAITING_JOB, "place": 1, "moved": True},
+    ),
+    Endpoint(
+        "POST",
+        "/api/queue/reorder",
+        reorder_queue,
+        errors=(404, 409),
+        request_example={"order": ["job-25", "job-24"]},
+        response_example=ReorderResult(order=["job-25", "job-24"], moved=True),
+    ),
+    Endpoint("POST", "/api/jobs/{job}/cancel", cancel_job, errors=(409,), response_example=CANCELLED_JOB),
     Endpoint(
         "POST",
         "/api/job-runs/{run_or_job}/retry",

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: list, show, cancel and explain jobs, list runs, and list and reorder the queue."""
+"""Jobs over HTTP: reads of jobs, runs and the queue."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import re
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
 from rota.db.job_records import ENDED_PART, FILTER_COLUMNS, ListCursor
 from rota.db.session import Reader
-from rota.engine.transaction import Transaction
-from rota.errors import InvalidInput, StorageFull, StoreError, error_path
+from rota.errors import InvalidInput, error_path
 from rota.http.context import Context
 from rota.http.endpoint import (
-    MAX_WAIT_SECONDS,
-    CancelQuery,
     Endpoint,
     Invocation,
     JsonReply,
@@ -29,11 +26,9 @@ from rota.http.endpoint import (
 )
 from rota.ids import JobId, format_job_id, parse_job_id, parse_run_id
 from rota.jobs import queries
-from rota.jobs.cancel import cancel, plan_cancel
-from rota.jobs.examples import CANCELLED_JOB, ENDED_JOB, RUN, WAITING_JOB
+from rota.jobs.examples import ENDED_JOB, RUN, WAITING_JOB
 from rota.jobs.explain import explain_wait
-from rota.jobs.move import MoveOutcome, MoveRequest, move, reorder
-from rota.jobs.result_schemas import CancelPlan, MoveResult, QueuePage, ReorderResult
+from rota.jobs.result_schemas import QueuePage
 from rota.jobs.schemas import JobPage, JobStatusText, JobView, RunPage, RunView, WaitExplanation
 from rota.kernel.job import Job
 from rota.kernel.queue import FIRST_RANK, LAST_RANK, Rank
@@ -42,7 +37,7 @@ from rota.schema_types import JobIdText, JobsCursor, QueueCursor, RunIdText
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _ACTIVE_PARTS = ("started", "waiting")
-RunState = Literal["RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
+RunStatusText = Literal["RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
 
 
 class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +59,7 @@ class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cursor: JobsCursor | None = None
     """Cursor of the page: the `next` of the previous page."""
     total: bool = False
-    """Also count the jobs on all pages. With a filter, this reads all jobs of the statuses."""
+    """Also count the jobs on all pages. With a filter, this reads every job with the selected statuses."""
 
 
 def _parse_statuses(names: Sequence[str]) -> list[Status]:
@@ -96,8 +91,8 @@ def _parse_jobs_cursor(cursor: str) -> ListCursor:
 
 
 async def list_jobs(call: Invocation[JobsQuery, None]) -> JsonReply[JobPage]:
-    """List jobs. Running jobs come first, then waiting jobs in queue order, then ended jobs, newest first. All statuses
-    are listed unless the query names some.
+    """List jobs. Running jobs come first, then waiting jobs in queue order, then ended jobs, newest first. Without
+    `status`, jobs of every status are returned.
 
     Each page is read at one moment. A job that keeps its place while the pages are read is listed once; a job that
     moves, starts or ends in the meantime can be listed again, or not at all.
@@ -129,7 +124,7 @@ def _count_by_status(reader: Reader) -> dict[str, int]:
     return counts
 
 
-def _last_of_chain(reader: Reader, job: JobId) -> JobId:
+def last_of_chain(reader: Reader, job: JobId) -> JobId:
     last = reader.chains.last_job(job)
     return job if last is None else last[0]
 
@@ -148,12 +143,14 @@ async def get_job(call: Invocation[JobQuery, None]) -> JsonReply[JobView]:
         return JsonReply(
             await context.read(partial(queries.show_job_with_policies, job=job, context=context.view_context()))
         )
-    return JsonReply(await _wait_until_ended(context, job, call.query.wait, call.query.last_seen))
+    return JsonReply(await wait_until_ended(context, job, call.query.wait, call.query.last_seen))
 
 
-async def _wait_until_ended(context: Context, job: JobId, seconds: float, last_seen: str | None) -> JobView:
+async def wait_until_ended(context: Context, job: JobId, seconds: float, last_seen: str | None) -> JobView:
+    """Return the last job of the chain when it has ended or its status is not `last_seen`, or when the time is over."""
+
     def read_last(reader: Reader) -> JobView:
-        return queries.show_job_with_policies(reader, _last_of_chain(reader, job), context.view_context())
+        return queries.show_job_with_policies(reader, last_of_chain(reader, job), context.view_context())
 
     def is_done(last: JobView) -> bool:
         return (
@@ -163,56 +160,17 @@ async def _wait_until_ended(context: Context, job: JobId, seconds: float, last_s
         )
 
     def has_changed(last: JobView) -> bool:
-        return is_done(last) or last.id != format_job_id(member)
+        return is_done(last) or last.id != format_job_id(current)
 
     # A retry is announced by an event of the job before it. Then the wait continues with events of the retry.
-    member, deadline = job, time.monotonic() + seconds
+    current, deadline = job, time.monotonic() + seconds
     while True:
         last = await context.hub.wait_until(
-            member, deadline - time.monotonic(), lambda: context.read(read_last), has_changed
+            current, deadline - time.monotonic(), lambda: context.read(read_last), has_changed
         )
-        if is_done(last) or last.id == format_job_id(member):
+        if is_done(last) or last.id == format_job_id(current):
             return last
-        member = parse_job_id(last.id)
-
-
-def _manual_kill_hint(reader: Reader, job: JobId) -> str:
-    """Return advice to kill the job by hand. A cancel that cannot be stored is refused, but a job that fills the disk
-    must be stopped anyway."""
-    last = reader.jobs.find(_last_of_chain(reader, job))
-    if last is None or last.pid is None or last.status in TERMINAL:
-        return ""
-    return f"; to end it without a record: kill -- -{last.pid}"
-
-
-async def cancel_job(call: Invocation[CancelQuery, None]) -> JsonReply[JobView | CancelPlan]:
-    """Cancel a job and its retries. The response is sent when the processes of the job are gone. A process tree that
-    needs SIGKILL takes longer."""
-    context, job = call.context, call.path_parameter("job", parse_job_id)
-    if call.query.dry_run:
-        return JsonReply(
-            await context.dry_run(partial(_plan_cancel, job=job, actor=context.actor), lambda _, plans: plans)
-        )
-    return JsonReply(await cancel_and_wait(context, job, seconds=call.query.wait))
-
-
-def _plan_cancel(tx: Transaction, job: JobId, actor: str) -> CancelPlan:
-    last = tx.chains.last_job(job)
-    plan = plan_cancel(tx, [] if last is None else [last[0]])
-    cancel(tx, job, actor=actor)
-    return plan
-
-
-async def cancel_and_wait(
-    context: Context, job: JobId, *, spares_running: bool = False, seconds: float = MAX_WAIT_SECONDS
-) -> JobView:
-    """Cancel a job, and return it when its processes are gone."""
-    try:
-        operation = partial(cancel, job=job, actor=context.actor, only_waiting=spares_running)
-        member = await context.run_in_turn(operation)
-    except (StorageFull, StoreError) as error:
-        raise type(error)(f"{error.message}{await context.read(partial(_manual_kill_hint, job=job))}") from error
-    return await _wait_until_ended(context, member, seconds, None)
+        current = parse_job_id(last.id)
 
 
 async def explain_job(call: Invocation[NoQuery, None]) -> JsonReply[WaitExplanation]:
@@ -224,7 +182,7 @@ async def explain_job(call: Invocation[NoQuery, None]) -> JsonReply[WaitExplanat
 class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job: JobIdText | None = None
     """Only runs of this job."""
-    status: list[RunState] = []
+    status: list[RunStatusText] = []
     """Only runs with this status. Repeat the parameter for several. `RUNNING` selects active runs, whose `status` is
     null."""
     worker: str | None = None
@@ -281,35 +239,6 @@ async def get_run(call: Invocation[NoQuery, None]) -> JsonReply[RunView]:
     return JsonReply(await context.read(partial(queries.show_run, run=run, context=context.view_context())))
 
 
-async def move_job(call: Invocation[NoQuery, MoveRequest]) -> JsonReply[MoveResult]:
-    """Move a waiting job to another place among the jobs of its priority. Set exactly one field."""
-    context, job = call.context, call.path_parameter("job", parse_job_id)
-    operation = partial(move, job=job, request=call.body, actor=context.actor)
-    return JsonReply(await context.run_and_render(operation, partial(_render_moves, context)))
-
-
-def _render_moves(context: Context, tx: Transaction, results: Sequence[MoveOutcome]) -> list[MoveResult]:
-    rendered = []
-    for result in results:
-        job, place = queries.show_job_with_place(tx, result.jobs[0], context.view_context())
-        rendered.append(MoveResult(job=job, place=place, moved=result.has_moved))
-    return rendered
-
-
-class ReorderRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """New order of waiting jobs."""
-
-    order: Annotated[list[JobIdText], msgspec.Meta(min_length=1, max_length=10_000)]
-    """Waiting jobs of one priority, each listed once."""
-
-
-async def reorder_queue(call: Invocation[NoQuery, ReorderRequest]) -> JsonReply[ReorderResult]:
-    """Reorder waiting jobs. They exchange their places among each other; all other jobs keep their places."""
-    context = call.context
-    result = await context.run_in_turn(partial(reorder, order=call.body.order, actor=context.actor))
-    return JsonReply(ReorderResult(order=[format_job_id(job) for job in result.jobs], moved=result.has_moved))
-
-
 class QueueQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: PageSize = 100
     cursor: QueueCursor | None = None
@@ -353,28 +282,11 @@ _QUEUED_EXAMPLE = {name: WAITING_JOB[name] for name in ("id", "name", "status", 
 ENDPOINTS = [
     Endpoint("GET", "/api/jobs", list_jobs, errors=(404,), response_example=_JOBS_EXAMPLE),
     Endpoint("GET", "/api/jobs/{job}", get_job, response_example=WAITING_JOB),
-    Endpoint("POST", "/api/jobs/{job}/cancel", cancel_job, errors=(409,), response_example=CANCELLED_JOB),
     Endpoint("GET", "/api/jobs/{job}/why", explain_job, response_example=_WHY_EXAMPLE),
     Endpoint("GET", "/api/job-runs", list_runs, response_example={"runs": [RUN], "next": None}, errors=(404,)),
     Endpoint("GET", "/api/job-runs/{run}", get_run, response_example=RUN),
     Endpoint("GET", "/api/jobs/{job}/runs", list_runs_of_job, response_example={"runs": [RUN], "next": None}),
     Endpoint(
-        "POST",
-        "/api/jobs/{job}/move",
-        move_job,
-        errors=(409,),
-        request_example={"before": "job-24"},
-        response_example={"job": WAITING_JOB, "place": 1, "moved": True},
-    ),
-    Endpoint(
         "GET", "/api/queue", list_queue, response_example={"jobs": [{**_QUEUED_EXAMPLE, "place": 1}], "next": None}
-    ),
-    Endpoint(
-        "POST",
-        "/api/queue/reorder",
-        reorder_queue,
-        errors=(404, 409),
-        request_example={"order": ["job-25", "job-24"]},
-        response_example=ReorderResult(order=["job-25", "job-24"], moved=True),
     ),
 ]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from rota.db.snapshot import QueuedJobRank
+from rota.db.queue_reads import QueuedJobRank
 from rota.engine.transaction import Transaction
 from rota.errors import Conflict, InvalidInput, error_path
 from rota.ids import JobId, format_job_id, parse_job_id

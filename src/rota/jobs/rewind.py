@@ -20,7 +20,7 @@ import msgspec
 
 from rota.db.chains import ChainTail
 from rota.db.session import AnyReader
-from rota.engine import rewind as engine_rewind
+from rota.engine import rewind_files
 from rota.engine.transaction import Transaction
 from rota.errors import Conflict
 from rota.ids import GroupId, JobId, format_group_id, format_job_id
@@ -200,7 +200,7 @@ def _rewind_tails(
     tx.record_observed(
         {fact: value for fact, value in facts.observed.items() if fact not in sentinels}, facts.probe_number
     )
-    engine_rewind.clean_up_after_commit(tx, runs, [sentinel.path for sentinel in sentinels], outcome.warnings)
+    rewind_files.clean_up_after_commit(tx, runs, [sentinel.path for sentinel in sentinels], outcome.warnings)
     return outcome
 
 

@@ -13,10 +13,11 @@ from rota.errors import InvalidInput, error_path
 from rota.ids import ScheduleId, TemplateId
 from rota.kernel.artifacts import MissingProducer
 from rota.kernel.edges import DependencyPolicy
-from rota.kernel.job import TemplateSnapshot, Trace
+from rota.kernel.job import TemplateSnapshot
 from rota.kernel.locks import Lock, LockMode
 from rota.kernel.pools import MAX_WEIGHT
 from rota.kernel.retry import RetryPolicies
+from rota.kernel.trace import Trace
 from rota.naming import (
     KEY_RULE,
     MAX_SCRIPT_LENGTH,

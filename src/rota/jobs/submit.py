@@ -51,12 +51,13 @@ from rota.kernel.backpressure import (
     is_full,
 )
 from rota.kernel.edges import Edge, EdgeState
-from rota.kernel.job import Spec, Trace, WorkspaceSpec, merge_traces, split_trace
+from rota.kernel.job import Spec, WorkspaceSpec
 from rota.kernel.locks import Lock, phase_lock
 from rota.kernel.pools import PoolDemand
 from rota.kernel.queue import collect_unique_keys
 from rota.kernel.retry import DEFAULT_POLICY, FLEET_POLICY, RetryPolicies
 from rota.kernel.tick import can_skip_evaluation
+from rota.kernel.trace import Trace, merge_traces, split_trace
 from rota.webhooks.commands import make_job_webhook
 
 DEFERRAL_RETRY_DELAY = timedelta(seconds=5)

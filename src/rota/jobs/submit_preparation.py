@@ -30,7 +30,7 @@ from rota.jobs.submit import AcceptedSubmit, Programs, SubmitOutcome, collect_pr
 from rota.kernel.job import WorkspaceSpec
 from rota.probe.port import Probe
 from rota.templates.expand import ExpandedSubmit, blame_template, expand_all
-from rota.webhooks.commands import check_webhook_hosts
+from rota.webhooks.commands import warn_of_unresolvable_hosts
 from rota.worktrees.preparation import GIT_TIMEOUT, link_inputs, needs_workspace, prepare_workspaces
 
 Workspaces = Sequence[WorkspaceSpec | None]
@@ -92,7 +92,7 @@ class SubmitPreparer:
         workspaces = await self._prepare_workspaces(members, default_environment, stores_inputs=stores_inputs)
         warnings = [*expanded.warnings, *await self._find_missing_programs(members, default_environment)]
         if urls := _webhook_urls(members):
-            warnings += await check_webhook_hosts(urls, self._settings().webhooks)
+            warnings += await warn_of_unresolvable_hosts(urls, self._settings().webhooks)
         operation = partial(
             submit,
             submissions=members,

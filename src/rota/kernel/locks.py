@@ -1,9 +1,9 @@
 """Locks: keys held shared or exclusive by running jobs.
 
-Each key has one queue, in queue order, of the jobs that passed every earlier gate. A job may acquire the key if no
-holder conflicts with it and no conflicting job precedes it: a later job passes an earlier job only if both are shared.
-So a stream of shared holders cannot starve an exclusive waiter, and an earlier job that still waits for a pool keeps
-its place.
+A lock is fair: no job that wants it is passed by a later job that conflicts with it. Each key has one queue, in queue
+order, of the jobs that passed every earlier gate. A job may acquire the key if no holder conflicts with it and no
+conflicting job precedes it: a later job passes an earlier job only if both are shared. So a stream of shared holders
+cannot starve an exclusive waiter, and an earlier job that still waits for a pool keeps its place.
 
 However long the queue of a key is, two facts about it decide (`LockFront`): its first job, and its first exclusive job.
 Locks are acquired with the claim and released when their owner ends; they do not expire.

@@ -20,11 +20,11 @@ import msgspec
 
 from rota.ids import JobId, ReservationId, RunId, format_job_id, format_reservation_id
 from rota.kernel.holds import PauseState, judge_pause
-from rota.kernel.job import Trace
 from rota.kernel.locks import Lock, LockBoard
 from rota.kernel.pools import PoolBoard, PoolDemand
 from rota.kernel.queue import Rank
 from rota.kernel.status import Status
+from rota.kernel.trace import Trace
 from rota.kernel.verdict import PASS, Pass, Verdict, Wait, WaitKind
 from rota.naming import GLOBAL
 

@@ -17,9 +17,8 @@ from rota.http.endpoint import Invocation, JsonReply, NoQuery, PageSize
 from rota.http.problem import JsonResponse, problem_response
 from rota.ids import GroupId, JobId, format_group_id, format_job_id, parse_job_id
 from rota.jobs import queries as job_queries
-from rota.jobs.change_endpoints import apply_edit
+from rota.jobs.change_endpoints import apply_edit, cancel_and_wait
 from rota.jobs.edit import EditRequest, parse_edit
-from rota.jobs.endpoints import cancel_and_wait
 from rota.jobs.examples import JOB, JOB_RUN, SUBMITTED_AT
 from rota.jobs.queries import ViewContext
 from rota.jobs.schemas import JobView
@@ -39,11 +38,11 @@ from rota.legacy.request import (
     LegacyBatchRequest,
     LegacySubmission,
     LegacyTrigger,
+    legacy_error_paths,
     parse_batch,
     parse_flat_job,
     parse_legacy_group_id,
     parse_legacy_job_id,
-    report_sent_paths,
     to_submission,
     to_submissions,
 )
@@ -76,7 +75,7 @@ _BATCH_GROUP = GroupRequest(mode="parallel", on_failure="continue")
 async def legacy_create_job(call: Invocation[NoQuery, LegacySubmission]) -> JsonReply[LegacySubmitResult] | Response:
     """Submit a job by its type or by a command. A type selects the template with this name, or the one that creates
     jobs of this type. Jobs are retried three times unless the request says otherwise. Use `POST /api/jobs` instead."""
-    with report_sent_paths(msgspec.structs.asdict(call.body)):
+    with legacy_error_paths(msgspec.structs.asdict(call.body)):
         submission = await _resolve_submission(call.context, call.body)
         return await submit_one(call, submission, _submit_reply, is_legacy=True)
 
@@ -97,7 +96,7 @@ async def legacy_trigger(call: Invocation[NoQuery, LegacyTrigger | None]) -> Jso
     """Run the template that a type selects. The body has its params, and some fields of the job. Use `POST /api/jobs`
     with the template's name instead."""
     request = parse_flat_job(call.body or {}, path_type=call.path_values["type"])
-    with report_sent_paths(call.body or {}):
+    with legacy_error_paths(call.body or {}):
         submission = await _resolve_submission(call.context, request)
         return await submit_one(call, submission, _trigger_reply, is_legacy=True)
 
@@ -128,7 +127,7 @@ async def legacy_trigger_batch(
     them fails. Use `POST /api/jobs/batch` with a `group` instead."""
     context = call.context
     members = parse_batch(call.body)
-    with report_sent_paths(msgspec.structs.asdict(call.body)):
+    with legacy_error_paths(msgspec.structs.asdict(call.body)):
         submissions = await context.read(partial(to_submissions, members=members))
         return await submit_many(
             call,
@@ -236,7 +235,7 @@ async def legacy_delete_job(call: Invocation[NoQuery, None]) -> JsonReply[Legacy
     """Cancel a waiting job. A running job is refused, and no record is removed. Use `POST /api/jobs/{job}/cancel`
     instead."""
     job = call.path_parameter("job_id", parse_legacy_job_id)
-    return _cancel_reply(await cancel_and_wait(call.context, job, spares_running=True))
+    return _cancel_reply(await cancel_and_wait(call.context, job, only_waiting=True))
 
 
 async def legacy_cancel_job(call: Invocation[NoQuery, None]) -> JsonReply[LegacyCancelResult]:

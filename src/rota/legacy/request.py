@@ -130,30 +130,41 @@ def parse_batch(batch: LegacyBatchRequest) -> list[LegacySubmission]:
 
 
 @contextmanager
-def report_sent_paths(body: Mapping[str, Any]) -> Iterator[None]:
-    """Replace the path of a refusal by that of the field in the legacy request."""
+def legacy_error_paths(body: Mapping[str, Any]) -> Iterator[None]:
+    """Translate error paths to the field names of the legacy request `body`."""
     try:
         yield
     except RotaError as error:
         if (match := _FIELD_PATH.fullmatch(error.path)) is not None:
-            error.path = _sent_path(body, **match.groupdict())
+            error.path = _legacy_path(body, **match.groupdict())
         raise
 
 
-def _sent_path(body: Mapping[str, Any], prefix: str, job: str | None, field: str, n: str | None) -> str:
+def _legacy_path(body: Mapping[str, Any], prefix: str, job: str | None, field: str, n: str | None) -> str:
     fields = body if job is None else body["jobs"][int(job)]
     index = "" if n is None else f"[{n}]"
     if field == "params":
         return f"{prefix}.params" if "params" in fields else prefix
     if field == "template":
-        names = [name for name in ("template", "template_id") if fields.get(name) is not None]
-        return f"{prefix}.{[*filter(fields.get, names), *names, 'type'][0]}"
+        return f"{prefix}.{_template_field(fields)}"
     if field == "webhooks" and int(n or 0) >= len(fields.get("webhooks") or ()):
         field, index = "webhook_url", ""
-    return f"{prefix if fields.get(field) else ''}.{field}{index}"  # without a prefix, the batch sets it for all jobs
+    # Without a prefix: the batch sets the field for all jobs.
+    return f"{prefix if fields.get(field) else ''}.{field}{index}"
+
+
+def _template_field(fields: Mapping[str, Any]) -> str:
+    """Return the field that selects the template: the first with a value, else the first that is set, else the type."""
+    names = [name for name in ("template", "template_id") if fields.get(name) is not None]
+    for name in names:
+        if fields[name]:
+            return name
+    return names[0] if names else "type"
 
 
 def to_submission(reader: Reader, request: LegacySubmission) -> Submission:
+    """Convert a legacy request to a submission. Error paths start with `.jobs[0]`, as in the batch of one job that a
+    single submit becomes; `SINGLE_JOB_PATHS` of the caller removes it."""
     return to_submissions(reader, [request])[0]
 
 
@@ -170,43 +181,43 @@ def to_submissions(reader: Reader, members: Sequence[LegacySubmission]) -> list[
 def _convert_request(
     reader: Reader, request: LegacySubmission, templates_by_type: dict[str, tuple[str, str | None]]
 ) -> Submission:
-    template, kind = request.template or request.template_id, request.type
+    template, type_ = request.template or request.template_id, request.type
     if template is None and not request.command:
-        if kind is None:
+        if type_ is None:
             message = "the job has no command and no template; set `type`, `template_id` or `command`"
             raise InvalidInput(message).at_path(".type")
-        if kind not in templates_by_type:
-            templates_by_type[kind] = _find_template(reader, kind)
-        template, template_kind = templates_by_type[kind]
-        kind = template_kind or kind
+        if type_ not in templates_by_type:
+            templates_by_type[type_] = _find_template(reader, type_)
+        template, template_type = templates_by_type[type_]
+        type_ = template_type or type_
     urls = [*request.webhooks, *(() if request.webhook_url is None else (request.webhook_url,))]
     events = _webhook_events(request.webhook_events)
     fields = {name: getattr(request, name) for name in Submission.__struct_fields__}
     # Legacy clients send events even if they send no URL.
     return Submission(
-        **{**fields, "template": template, "type": kind, "webhooks": urls, "webhook_events": events if urls else []}
+        **{**fields, "template": template, "type": type_, "webhooks": urls, "webhook_events": events if urls else []}
     )
 
 
-def _find_template(reader: Reader, kind: str) -> tuple[str, str | None]:
+def _find_template(reader: Reader, type_: str) -> tuple[str, str | None]:
     """Return the name of a template, and the type of its jobs. A template with the name wins, even if it is
     archived."""
-    template_by_name = find_templates(reader, [kind])[kind]
+    template_by_name = find_templates(reader, [type_])[type_]
     if template_by_name is not None:
         return template_by_name.name, template_by_name.body.type
-    templates = [template for template in reader.templates.list_all(with_archived=False) if template.body.type == kind]
+    templates = [template for template in reader.templates.list_all(with_archived=False) if template.body.type == type_]
     match templates:
         case [template]:
-            return template.name, kind
+            return template.name, type_
         case []:
             raise NotFound(
-                f"no template has the name {kind}, and none creates jobs of that type; add one with"
+                f"no template has the name {type_}, and none creates jobs of that type; add one with"
                 " `rota template add`, or set `command`"
             ).at_path(".type")
         case _:
             names = ", ".join(template.name for template in templates)
             raise Conflict(
-                f"several templates create jobs of type {kind}: {names}; set `template_id` to one of them"
+                f"several templates create jobs of type {type_}: {names}; set `template_id` to one of them"
             ).at_path(".type")
 
 

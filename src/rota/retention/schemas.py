@@ -13,27 +13,27 @@ class RetentionCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Number of removed records of each kind, and the size of the removed files."""
 
     jobs: int = 0
-    """Number of jobs."""
+    """Ended jobs."""
     runs: int = 0
-    """Number of runs."""
+    """Runs of these jobs."""
     events: int = 0
-    """Number of events."""
+    """Events of these jobs, and old events without a job."""
     idempotency_keys: int = 0
-    """Number of stored responses for idempotency keys."""
+    """Stored responses for idempotency keys."""
     environments: int = 0
-    """Number of stored environments that no job uses."""
+    """Stored environments that no job uses."""
     lanes: int = 0
-    """Number of empty lanes of the queue."""
+    """Lanes of the queue that no job is in."""
     reservations: int = 0
-    """Number of direct executions."""
+    """Ended direct executions."""
     groups: int = 0
-    """Number of groups."""
+    """Groups whose jobs are all removed."""
     templates: int = 0
-    """Number of archived templates that no job refers to."""
+    """Archived templates that no job refers to."""
     deliveries: int = 0
-    """Number of webhook deliveries."""
+    """Finished webhook deliveries."""
     fires: int = 0
-    """Number of recorded times of schedules."""
+    """Schedule fires."""
     bytes: int = 0
     """Size of the files, in bytes."""
 

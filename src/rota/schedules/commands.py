@@ -1,4 +1,4 @@
-"""`schedule`: add, change, enable, disable, remove. Changes affect later jobs only, never existing ones (INV-005).
+"""Commands on schedules: add, change, enable, disable, remove. Changes affect later jobs only, never existing ones (INV-005).
 
 An error of the job that every fire would hit is refused with the request, as for a submit. An error that existed
 before a change, such as an archived template, is only a warning: the change may concern something else.
@@ -29,8 +29,9 @@ from rota.errors import (
 from rota.ids import ScheduleId, parse_schedule_id
 from rota.jobs.preflight import parse_inputs
 from rota.jobs.submission import JobOrigin, Submission, check_fields, check_limits
-from rota.kernel.job import TRACE_VARIABLES, Spec
+from rota.kernel.job import Spec
 from rota.kernel.queue import check_unique_key
+from rota.kernel.trace import TRACE_VARIABLES
 from rota.naming import NAME_RULE, is_name
 from rota.schedules.cron import Cron, parse_cron, parse_zone
 from rota.schedules.model import CatchUp, Overlap, Schedule

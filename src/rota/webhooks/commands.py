@@ -1,4 +1,5 @@
-"""`webhook`: endpoints that receive messages about job ends, URLs that jobs name, and redelivery of messages."""
+"""Commands on webhook endpoints: add, remove, enable, disable, rotate the secret, redeliver; and checks of webhook
+URLs."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from math import ceil
 import msgspec
 
 from rota.duration import format_duration, parse_duration
-from rota.engine.outbox import check_event_kinds, ensure_job_secret, make_webhook_secret
+from rota.engine.outbox import check_event_kinds, make_webhook_secret
 from rota.engine.transaction import Transaction
 from rota.errors import Conflict, InvalidInput, RotaError, error_path
 from rota.ids import DeliveryId, WebhookId, format_delivery_id, format_webhook_id
@@ -26,11 +27,11 @@ from rota.webhooks.model import (
     Delivery,
     Webhook,
     WebhookPolicy,
-    check_secret,
     parse_literal,
     parse_url,
     refusal_reason,
 )
+from rota.webhooks.signature import check_secret
 
 _MAX_URLS = 10
 _MAX_ENDPOINTS = 100
@@ -59,7 +60,7 @@ class RotationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Time during which the old secret signs messages too."""
 
 
-def check_target(url: str, policy: WebhookPolicy) -> None:
+def check_url(url: str, policy: WebhookPolicy) -> None:
     """Refuse a forbidden URL, as far as that is possible without a name lookup."""
     address = parse_literal(parse_url(url).host)
     reason = None if address is None else refusal_reason(address, policy.allow)
@@ -67,24 +68,26 @@ def check_target(url: str, policy: WebhookPolicy) -> None:
         raise InvalidInput(reason)
 
 
-async def check_webhook_hosts(urls: Mapping[str, str], policy: WebhookPolicy) -> list[str]:
-    """Return warnings about hosts without an address. A host with only forbidden addresses is refused. `urls` has the
-    path of each URL in the request."""
+async def warn_of_unresolvable_hosts(urls: Mapping[str, str], policy: WebhookPolicy) -> list[str]:
+    """Check the URLs of a submit, and return warnings about hosts without an address. A host with only forbidden
+    addresses is refused. `urls` has the path of each URL in the request."""
     paths: dict[tuple[str, int], str] = {}
     for url, path in urls.items():
         with error_path(path):
-            check_target(url, policy)
+            check_url(url, policy)
         parts = parse_url(url)
         paths.setdefault((parts.host, parts.port), path)
-    targets = list(paths)[:_MAX_LOOKUPS]
-    lookups = [asyncio.wait_for(resolve_permitted(*target, policy.allow), _LOOKUP_TIMEOUT) for target in targets]
+    addresses = list(paths)[:_MAX_LOOKUPS]
+    lookups = [
+        asyncio.wait_for(resolve_permitted(host, port, policy.allow), _LOOKUP_TIMEOUT) for host, port in addresses
+    ]
     warnings = []
-    for target, result in zip(targets, await asyncio.gather(*lookups, return_exceptions=True), strict=True):
+    for address, result in zip(addresses, await asyncio.gather(*lookups, return_exceptions=True), strict=True):
         if isinstance(result, OSError):
-            error = _describe_lookup_error(target[0], result)
+            error = _describe_lookup_error(address[0], result)
             warnings.append(f"{error}; messages to it fail until it has an address")
         elif isinstance(result, RotaError):
-            raise result.at_path(paths[target])
+            raise result.at_path(paths[address])
         elif isinstance(result, BaseException):
             raise result
     return warnings
@@ -93,7 +96,7 @@ async def check_webhook_hosts(urls: Mapping[str, str], policy: WebhookPolicy) ->
 async def refuse_unresolvable_host(url: str, policy: WebhookPolicy) -> None:
     """Refuse a URL whose host has no address that messages may be sent to."""
     with error_path(".url"):
-        check_target(url, policy)
+        check_url(url, policy)
         parts = parse_url(url)
         try:
             await asyncio.wait_for(resolve_permitted(parts.host, parts.port, policy.allow), _LOOKUP_TIMEOUT)
@@ -121,19 +124,19 @@ def make_job_webhook(submission: Submission, policy: WebhookPolicy) -> JobWebhoo
         raise InvalidInput(f"a job can have at most {_MAX_URLS} webhooks, not {len(urls)}").at_path(".webhooks")
     for url in urls:
         with error_path(f".webhooks[{submission.webhooks.index(url)}]"):
-            check_target(url, policy)
+            check_url(url, policy)
     return JobWebhook(urls=urls, events=events)
 
 
 def add_webhook(tx: Transaction, request: WebhookRequest, *, actor: str) -> Webhook:
     with error_path(".url"):
-        check_target(request.url, tx.settings.webhooks)
+        check_url(request.url, tx.settings.webhooks)
     with error_path(".events"):
         events = check_event_kinds(request.events, tuple(MESSAGES.values())) or DEFAULT_MESSAGES
     secret = _choose_secret(request.secret)
     if len(tx.webhooks.list_all()) >= _MAX_ENDPOINTS:
         raise Conflict(f"the maximum of {_MAX_ENDPOINTS} webhooks is reached; remove one with `rota webhook remove`")
-    return _record_change(tx, tx.webhooks.add(request.url, events, secret, now=tx.now, actor=actor))
+    return _mark_changed_and_reload(tx, tx.webhooks.add(request.url, events, secret, now=tx.now, actor=actor))
 
 
 def _choose_secret(secret: str | None) -> str:
@@ -153,13 +156,13 @@ def enable_webhook(tx: Transaction, webhook: WebhookId, *, actor: str) -> Webhoo
     """Enable an endpoint: its failures are cleared, and its hold is released."""
     _find_webhook(tx, webhook)
     tx.webhooks.enable(webhook, now=tx.now, actor=actor)
-    return _record_change(tx, webhook)
+    return _mark_changed_and_reload(tx, webhook)
 
 
 def disable_webhook(tx: Transaction, webhook: WebhookId, *, actor: str) -> Webhook:
     _find_webhook(tx, webhook)
     tx.webhooks.disable(webhook, f"disabled by {actor}", now=tx.now, actor=actor)
-    return _record_change(tx, webhook)
+    return _mark_changed_and_reload(tx, webhook)
 
 
 def rotate_secret(tx: Transaction, webhook: WebhookId, request: RotationRequest, *, actor: str) -> Webhook:
@@ -171,7 +174,7 @@ def rotate_secret(tx: Transaction, webhook: WebhookId, request: RotationRequest,
         raise Conflict(f"{format_webhook_id(webhook)} has this secret already; nothing was changed")
     until = tx.now + keep if keep else None
     tx.webhooks.rotate(webhook, secret, until, now=tx.now, actor=actor)
-    return _record_change(tx, webhook)
+    return _mark_changed_and_reload(tx, webhook)
 
 
 def redeliver(tx: Transaction, delivery: DeliveryId, *, actor: str) -> None:
@@ -205,10 +208,6 @@ def _describe_next_attempt(delivery: Delivery, endpoint: Webhook | None, now: da
     return "it is due or in progress"
 
 
-def job_webhook_secret(tx: Transaction) -> str:
-    return ensure_job_secret(tx)
-
-
 def _find_webhook(tx: Transaction, webhook: WebhookId) -> Webhook:
     stored = tx.webhooks.find(webhook)
     if stored is None:
@@ -216,6 +215,6 @@ def _find_webhook(tx: Transaction, webhook: WebhookId) -> Webhook:
     return stored
 
 
-def _record_change(tx: Transaction, webhook: WebhookId) -> Webhook:
+def _mark_changed_and_reload(tx: Transaction, webhook: WebhookId) -> Webhook:
     tx.effects.has_webhook_changes = True
     return _find_webhook(tx, webhook)

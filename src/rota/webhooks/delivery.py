@@ -36,9 +36,9 @@ from rota.webhooks.model import (
     DeliverySlots,
     ReceiverHealth,
     WebhookPolicy,
-    signature_headers,
 )
 from rota.webhooks.repository import SECRET_KEY
+from rota.webhooks.signature import signature_headers
 
 log = logging.getLogger("rota.webhook")
 

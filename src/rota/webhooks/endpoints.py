@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from rota.db.session import Reader
-from rota.engine.outbox import make_message_id
+from rota.engine.outbox import ensure_job_secret, make_message_id
 from rota.engine.transaction import Transaction
 from rota.errors import InvalidInput
 from rota.http.endpoint import Endpoint, Invocation, JsonReply, NoQuery, PageSize, parse_cursor, parse_field
@@ -146,7 +146,7 @@ async def test_webhook(call: Invocation[NoQuery, None]) -> JsonReply[WebhookTest
 
 async def get_webhook_secret(call: Invocation[NoQuery, None]) -> JsonReply[WebhookSecret]:
     """Show the signing secret of messages to URLs that jobs name."""
-    return JsonReply(WebhookSecret(secret=await call.context.run_in_turn(commands.job_webhook_secret)))
+    return JsonReply(WebhookSecret(secret=await call.context.run_in_turn(ensure_job_secret)))
 
 
 class DeliveriesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,9 +4,6 @@ A delivery is one message to one receiver. It is PENDING until the receiver acce
 after that, only a manual redelivery sends it again. A failing endpoint is held for a while and then probed with a
 single message.
 
-Messages are signed by the Standard Webhooks scheme: the signatures prove to a receiver with the secret that a message
-is from Rota, and when it was sent.
-
 Addresses in loopback and private networks are allowed, because most receivers of a scheduler run there. Refused are
 addresses that no receiver has or that give away the machine's own credentials: link-local addresses, cloud metadata
 services, unspecified addresses, multicast and broadcast. A host name proves nothing, so the sender checks the resolved
@@ -15,9 +12,6 @@ address again at each connection.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -54,9 +48,6 @@ HTTP_GONE = 410
 _RETRY_MULTIPLIER = 2
 _RETRY_JITTER = 0.1
 _MAX_RETRY_DELAY = timedelta(days=1)
-SECRET_PREFIX = "whsec_"  # noqa: S105
-_MIN_SECRET_BYTES, _MAX_SECRET_BYTES = 24, 64
-"""Length of a decoded secret, in bytes."""
 IpAddress = IPv4Address | IPv6Address
 IpNetwork = IPv4Network | IPv6Network
 _METADATA_NAMES = frozenset(
@@ -177,40 +168,6 @@ class WebhookPolicy(msgspec.Struct, frozen=True, kw_only=True):
         except OverflowError:
             return _MAX_RETRY_DELAY
         return min(delay, _MAX_RETRY_DELAY)
-
-
-def make_secret(random_bytes: bytes) -> str:
-    return SECRET_PREFIX + base64.b64encode(random_bytes).decode()
-
-
-def check_secret(text: str) -> str:
-    """Return the secret if it is valid. The error omits the value, because it may be a real secret."""
-    try:
-        key = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
-    except ValueError:  # includes text that is not ASCII
-        key = b""
-    if not text.startswith(SECRET_PREFIX) or not _MIN_SECRET_BYTES <= len(key) <= _MAX_SECRET_BYTES:
-        raise InvalidInput(
-            f"not a usable secret; write {SECRET_PREFIX} and {_MIN_SECRET_BYTES} to {_MAX_SECRET_BYTES} bytes in"
-            " base64, or omit it to have one generated"
-        )
-    return text
-
-
-def signature_headers(message_id: str, body: bytes, secrets: Sequence[str], at: datetime) -> dict[str, str]:
-    """Return the headers with a signature for each secret, so that a receiver can switch secrets at any time."""
-    seconds = str(int(at.timestamp()))
-    signed = f"{message_id}.{seconds}.".encode() + body
-    return {
-        "webhook-id": message_id,
-        "webhook-timestamp": seconds,
-        "webhook-signature": " ".join(f"v1,{_sign(secret, signed)}" for secret in secrets),
-    }
-
-
-def _sign(secret: str, payload: bytes) -> str:
-    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
-    return base64.b64encode(hmac.new(key, payload, hashlib.sha256).digest()).decode()
 
 
 class Url(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,7 @@
-"""Reads of the queue: for gates and planning, bounded, and the same for a tick, `why` and a dry run; and of ranks."""
+"""Reads of the queue: what gates and planning need, ranks, and depth; `queue.py` has the changes.
+
+A tick, `why` and a dry run use the same reads, so they agree. Each read is bounded, however long the queue is.
+"""
 
 from __future__ import annotations
 
