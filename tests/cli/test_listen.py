@@ -33,7 +33,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def received_ids(server: Server) -> list[str | None]:
     ids: list[str | None] = []
     with suppress(NotFound):
-        for message in SchedulerSession(server.home).listen(lambda last: follow_events(last=last)):
+        for message in SchedulerSession(server.home).listen(lambda last: follow_events(last_event_id=last)):
             ids.append(message.id)  # noqa: PERF401 - keeps the messages before the error
     return ids
 
@@ -71,5 +71,5 @@ def test_listen_reconnects_after_silence(server: Server, pauses: list[float], mo
 def test_listen_raises_if_the_first_connection_fails(server: Server, pauses: list[float]) -> None:
     server.replies = [b""]
     with pytest.raises(ConnectionBroken):
-        next(SchedulerSession(server.home).listen(lambda last: follow_events(last=last)))
+        next(SchedulerSession(server.home).listen(lambda last: follow_events(last_event_id=last)))
     assert pauses == []

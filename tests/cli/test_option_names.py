@@ -11,12 +11,13 @@ from rota.cli.parser import verb_parser
 @pytest.mark.parametrize(
     ("verb", "message", "output"),
     [
-        ("submit", "phase p needs a flow; name the `flow` too", "phase p needs a flow; name the --flow too"),
+        ("submit", "phase p needs a flow; set `flow` too", "phase p needs a flow; set --flow too"),
         ("submit", "leave `with_diff` out", "leave --with-diff out"),
         ("submit", "name one, in `webhooks`", "name one, in --webhook"),
         ("schedule", "unknown `base`: x", "unknown --base: x"),
         ("move", "`last` puts it last", "--last puts it last"),
-        ("apply", "name the `flow` too", "name the `flow` too"),
+        # A field of the workflow file: `apply` has no option of that name.
+        ("apply", "set `flow` too", "set `flow` too"),
         (
             "submit",
             "`rota list` shows them; use the `next` of the previous page",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rota.client.requests.control import run_direct
+from rota.client.requests.direct import run_direct
 from rota.client.requests.jobs import ACTIVE_STATUSES, get_job, rewind_job, submit_batch, submit_job
 from rota.errors import Conflict, ReservationTimeout
 from tests.crash.load import Client, Submitted

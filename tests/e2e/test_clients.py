@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from rota.client.requests.control import clear, get_scheduler, list_reservations, pause, resume, run_direct, set_pool
+from rota.client.requests.control import clear, get_scheduler, pause, resume, set_pool
+from rota.client.requests.direct import list_reservations, run_direct
 from rota.client.requests.jobs import cancel_job, edit_job, explain_job, move_job, reorder_queue, submit_job
 from rota.client.session import SchedulerSession
 from rota.errors import Conflict, NotFound, ReservationTimeout

@@ -16,7 +16,7 @@ from rota import __version__
 from rota.cli.rendering import tcp_text
 from rota.cli.terminal import has_color, paint, print_json, print_text
 from rota.client.problem import NotRunning, ResponseTimeout
-from rota.client.requests.control import get_scheduler, health
+from rota.client.requests.control import get_health, get_scheduler
 from rota.client.session import SchedulerSession
 from rota.errors import RotaError
 from rota.home import NETWORK_FILE_SYSTEMS, Home, file_system_type, find_home, holder_pid, is_held
@@ -167,7 +167,7 @@ def _check_file(home: Home) -> list[Finding]:
 def check_scheduler(home: Home) -> list[Finding]:
     session = SchedulerSession(home, autostart=False)
     try:
-        session.request_json(health(timeout=_ANSWER_TIMEOUT))
+        session.request_json(get_health(timeout=_ANSWER_TIMEOUT))
         status = session.request_json(get_scheduler())
     except NotRunning as missing:
         if is_held(home.lock):

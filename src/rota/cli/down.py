@@ -22,7 +22,8 @@ from rota.cli.parser import parse_seconds
 from rota.cli.rendering import format_elapsed, label
 from rota.cli.terminal import print_json, print_notice, print_text
 from rota.client.problem import ConnectionBroken, NotRunning
-from rota.client.requests.control import health, list_reservations, stop
+from rota.client.requests.control import get_health, stop
+from rota.client.requests.direct import list_reservations
 from rota.client.requests.jobs import list_jobs
 from rota.client.session import SchedulerSession
 from rota.errors import RotaError, ServiceUnavailable
@@ -145,7 +146,7 @@ def _find_scheduler(session: SchedulerSession, home: Home) -> int:
     deadline = time.monotonic() + _SOCKET_TIMEOUT
     while True:
         try:
-            return int(session.request_json(health())["pid"])
+            return int(session.request_json(get_health())["pid"])
         except NotRunning:
             if not is_held(home.lock):
                 raise

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from rota.client.problem import ConnectionBroken, NotRunning, ResponseTimeout
-from rota.client.requests.control import health
+from rota.client.requests.control import get_health
 from rota.client.transport import HomeSocket, send
 from rota.errors import Conflict, ServiceUnavailable
 from rota.home import UNKNOWN_PID, Home, holder_pid, is_held
@@ -127,7 +127,7 @@ def _detach(child: subprocess.Popen[bytes]) -> None:
 
 def _is_responding(home: Home) -> bool:
     try:
-        with send(HomeSocket(home), health(timeout=1.0)) as stream:
+        with send(HomeSocket(home), get_health(timeout=1.0)) as stream:
             return stream.read().status == 200
     except (NotRunning, ConnectionBroken, ResponseTimeout, ServiceUnavailable):
         return False

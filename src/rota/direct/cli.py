@@ -15,7 +15,7 @@ from rota.cli.parser import add_actions, reservation_id
 from rota.cli.rendering import format_cell, label
 from rota.cli.table import render
 from rota.cli.terminal import has_color, paint, print_json, print_notice, print_text, terminal_width
-from rota.client.requests.control import cancel_reservation, get_reservation, list_reservations
+from rota.client.requests.direct import cancel_reservation, get_reservation, list_reservations
 from rota.client.session import SchedulerSession
 from rota.direct.client import ReservationClient, WaitInterrupted, make_notifier
 from rota.errors import Conflict, NotFound, RotaError

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 
 from rota.cli.terminal import SignalPipe, StreamOutput, print_notice, sleep, wait_readable
 from rota.client.problem import ConnectionBroken, InvalidResponse
-from rota.client.requests.control import (
+from rota.client.requests.direct import (
     cancel_reservation,
     signal_reservation,
     stream_new_reservation,

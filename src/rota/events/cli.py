@@ -78,7 +78,7 @@ def _list_events(session: SchedulerSession, since: int | None, filters: Json) ->
 
 
 def _follow_events(session: SchedulerSession, since: int | None, filters: Json) -> Iterator[Json]:
-    for message in session.listen(lambda last: follow_events(last=last, since=since, **filters)):
+    for message in session.listen(lambda last: follow_events(last_event_id=last, since=since, **filters)):
         yield from _events_in(message)
 
 

@@ -1,4 +1,6 @@
-"""Commands on schedules: add, change, enable, disable, remove. Changes affect later jobs only, never existing ones (INV-005).
+"""Commands on schedules: add, change, enable, disable, remove.
+
+A change affects later jobs only, never existing ones (INV-005).
 
 An error of the job that every fire would hit is refused with the request, as for a submit. An error that existed
 before a change, such as an archived template, is only a warning: the change may concern something else.

@@ -1,5 +1,5 @@
 """Request builders: a function for each endpoint, a module for each noun. A builder makes a `Request` and sends
-nothing.
+nothing; its docstring describes the effect and the response of the request.
 
 `SchedulerSession` sends the requests of commands, `rota.Client` and `rota.AsyncClient` those of programs. These modules
 import little, because each call of a command pays for the imports.

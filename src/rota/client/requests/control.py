@@ -1,19 +1,15 @@
-"""Requests for the scheduler: status, pools, breakers, control and events, and for direct executions."""
+"""Requests for the scheduler: status, pools, breakers, control and events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rota.client.requests import RESPONSE_TIMEOUT, Request, build_query, quote, timeout_for
-from rota.client.requests.arguments import as_command, as_duration, as_idempotency_key, as_list, as_seconds
-from rota.client.requests.jobs import job_body
+from rota.client.requests.arguments import as_duration, as_list, as_seconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from rota.client.requests import Json
-    from rota.client.requests.options import Command, DirectOptions, Duration, Seconds
+    from rota.client.requests.options import Duration, Seconds
 
 STREAM = "text/event-stream"
 
@@ -23,12 +19,12 @@ def get_scheduler() -> Request:
     return Request("GET", "/api/scheduler")
 
 
-def health(*, timeout: float | None = RESPONSE_TIMEOUT) -> Request:
+def get_health(*, timeout: float | None = RESPONSE_TIMEOUT) -> Request:
     """Check that the scheduler answers. The check does not use its store."""
     return Request("GET", "/health", timeout=timeout)
 
 
-def ready() -> Request:
+def get_readiness() -> Request:
     """Check that the scheduler can start jobs. The response is 503 while it cannot."""
     return Request("GET", "/ready")
 
@@ -59,9 +55,9 @@ def list_breakers(*, limit: int | None = None, cursor: str | None = None) -> Req
     return Request("GET", f"/api/breakers{build_query(('limit', limit), ('cursor', cursor))}")
 
 
-def reset_breaker(key: str) -> Request:
+def reset_breaker(key_or_job: str) -> Request:
     """Close a breaker, or clear the failed starts of a job."""
-    return Request("POST", f"/api/breakers/{quote(key, safe='/')}/reset")
+    return Request("POST", f"/api/breakers/{quote(key_or_job, safe='/')}/reset")
 
 
 def pause(scope: str = "global") -> Request:
@@ -77,7 +73,7 @@ def resume(scope: str = "global") -> Request:
 def clear(scope: str = "global", *, up_to: str | None = None) -> Request:
     """Cancel waiting jobs, of everything or of one scope. Running jobs continue.
 
-    Returns when it is done, however long that takes. With `up_to`, jobs that were submitted after this one are kept.
+    Returns when it is done, however long that takes. Jobs submitted after job `up_to` are kept.
     """
     options = {} if up_to is None else {"up_to": up_to}
     return Request("POST", "/api/scheduler/clear", body={"scope": scope, **options}, timeout=None)
@@ -149,7 +145,7 @@ def list_events(
 
 def follow_events(
     *,
-    last: str | None = None,
+    last_event_id: str | None = None,
     since: int | None = None,
     job: Sequence[str] = (),
     group: str | None = None,
@@ -157,7 +153,7 @@ def follow_events(
     type: str | None = None,  # noqa: A002
     flow: str | None = None,
 ) -> Request:
-    """Stream events after the message with the id `last`, after the event `since`, or from now on.
+    """Stream events after the message with the id `last_event_id`, after the event `since`, or from now on.
 
     The stream sends a keep-alive at least every 15 seconds.
     """
@@ -169,71 +165,5 @@ def follow_events(
         ("type", type),
         ("flow", flow),
     )
-    headers = {"Accept": STREAM} if last is None else {"Accept": STREAM, "Last-Event-ID": last}
+    headers = {"Accept": STREAM} if last_event_id is None else {"Accept": STREAM, "Last-Event-ID": last_event_id}
     return Request("GET", f"/api/events{query}", headers=headers)
-
-
-def run_direct(command: Command = (), *, key: str | None = None, **options: Unpack[DirectOptions]) -> Request:
-    """Run a command as a direct execution, and return its result when it has ended."""
-    return Request(
-        "POST", "/api/direct", body=_direct_body(command, options), key=as_idempotency_key(key), timeout=None
-    )
-
-
-def add_reservation(command: Command = (), *, key: str | None = None, **options: Unpack[DirectOptions]) -> Request:
-    """Reserve a place before the queue, for a command or for work of the caller.
-
-    The holder shows that it is still there by `wait` requests or by renewals.
-    """
-    return Request("POST", "/api/reservations", body=_direct_body(command, options), key=as_idempotency_key(key))
-
-
-def stream_new_reservation(body: Json) -> Request:
-    """Reserve a place that is tied to this connection. The response is its stream."""
-    return Request("POST", "/api/reservations?stream=1", body=body, timeout=None)
-
-
-def _direct_body(command: Command, options: DirectOptions) -> Json:
-    return job_body({"command": as_command(command), **options} if command else options)
-
-
-def stream_reservation(reservation: str, offsets: Mapping[str, int], *, wait: str | None = None) -> Request:
-    """Reconnect to the stream of a reservation. `offsets` are the numbers of bytes already received."""
-    query = build_query(*offsets.items(), ("attach", 1), ("wait", wait))
-    return Request("GET", f"/api/reservations/{quote(reservation)}/stream{query}", timeout=None)
-
-
-def list_reservations(*, limit: int | None = None, cursor: str | None = None) -> Request:
-    """List waiting and running direct executions in order of arrival."""
-    return Request("GET", f"/api/reservations{build_query(('limit', limit), ('cursor', cursor))}")
-
-
-def get_reservation(reservation: str, *, wait: Seconds | None = None, last_seen: str | None = None) -> Request:
-    """Return a direct execution.
-
-    With `wait`, return when it has ended, when its status differs from `last_seen`, or when the time is over.
-    """
-    wait = as_seconds("wait", wait)
-    target = f"/api/reservations/{quote(reservation)}{build_query(('wait', wait), ('last_seen', last_seen))}"
-    return Request("GET", target, timeout=timeout_for(wait))
-
-
-def renew_reservation(reservation: str) -> Request:
-    """Renew the lease of a reservation."""
-    return Request("POST", f"/api/reservations/{quote(reservation)}/renew")
-
-
-def release_reservation(reservation: str) -> Request:
-    """Release a reservation: its work is done."""
-    return Request("POST", f"/api/reservations/{quote(reservation)}/release")
-
-
-def cancel_reservation(reservation: str, *, wait: Seconds | None = None) -> Request:
-    """Cancel a direct execution. Return when it has ended, or after `wait`."""
-    query = build_query(("wait", as_seconds("wait", wait)))
-    return Request("POST", f"/api/reservations/{quote(reservation)}/cancel{query}", timeout=None)
-
-
-def signal_reservation(reservation: str, signal: str) -> Request:
-    """Send a signal, such as HUP, to the command of a direct execution."""
-    return Request("POST", f"/api/reservations/{quote(reservation)}/signal", body={"signal": signal})

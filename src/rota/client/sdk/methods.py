@@ -11,29 +11,22 @@ import msgspec
 
 from rota.artifacts.schemas import ArtifactPage, ArtifactView
 from rota.client.requests.control import (
-    add_reservation,
     clear,
     collect_garbage,
     get_gc_status,
+    get_health,
     get_metrics,
-    get_reservation,
+    get_readiness,
     get_scheduler,
-    health,
     list_breakers,
     list_events,
     list_pools,
-    list_reservations,
     pause,
     preview_clear,
-    ready,
-    release_reservation,
     reload,
-    renew_reservation,
     reset_breaker,
     resume,
-    run_direct,
     set_pool,
-    signal_reservation,
     stop,
     tick,
 )
@@ -66,6 +59,15 @@ from rota.client.requests.definitions import (
     send_test_webhook,
     trigger_schedule,
     unarchive_template,
+)
+from rota.client.requests.direct import (
+    add_reservation,
+    get_reservation,
+    list_reservations,
+    release_reservation,
+    renew_reservation,
+    run_direct,
+    signal_reservation,
 )
 from rota.client.requests.jobs import (
     add_group,
@@ -167,9 +169,9 @@ async def status(channel: Channel) -> SchedulerStatus | SchedulerProcess:
         return msgspec.json.decode(body, type=SchedulerProcess)
 
 
-async def reset_breaker_or_starts(channel: Channel, key: str) -> BreakerResetResult | StartFailureResetResult:
+async def reset_breaker_or_starts(channel: Channel, key_or_job: str) -> BreakerResetResult | StartFailureResetResult:
     """Close a breaker, or clear the failed starts of a job."""
-    body = (await channel.transport.request(reset_breaker(key))).body
+    body = (await channel.transport.request(reset_breaker(key_or_job))).body
     try:
         return msgspec.json.decode(body, type=BreakerResetResult)
     except msgspec.ValidationError:
@@ -314,6 +316,6 @@ class ClientMethods:
     gc_status = RequestCall(get_gc_status, RetentionStatus)
     reload = RequestCall(reload, NoneType)
     stop = RequestCall(stop, ShutdownResult)
-    health = RequestCall(health, Health)
-    ready = RequestCall(ready, Readiness)
+    health = RequestCall(get_health, Health)
+    ready = RequestCall(get_readiness, Readiness)
     metrics = ClientCall(metrics)

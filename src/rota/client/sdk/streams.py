@@ -11,7 +11,8 @@ import msgspec
 from rota.client.problem import InvalidResponse
 from rota.client.requests import Request
 from rota.client.requests.arguments import as_seconds
-from rota.client.requests.control import cancel_reservation, follow_events, get_reservation
+from rota.client.requests.control import follow_events
+from rota.client.requests.direct import cancel_reservation, get_reservation
 from rota.client.requests.jobs import (
     LOG_CHUNK_BYTES,
     TERMINAL_STATUSES,
@@ -196,7 +197,7 @@ async def events(
     """
     parameters: Any = {"job": job, "group": group, "kind": kind, "type": type, "flow": flow}
     last = None if since is None else str(since)
-    messages = listen(channel.transport, lambda last: follow_events(**parameters, last=last), last)
+    messages = listen(channel.transport, lambda last: follow_events(**parameters, last_event_id=last), last)
     try:
         async for message in messages:
             if message.event == "reset" and on_reset is not None:
