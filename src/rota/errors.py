@@ -28,10 +28,12 @@
     ├── ReservationTimeout      the direct execution did not start in time      503, exit 75
     └── StorageFull             the disk is full; nothing was stored            507, exit 1
 
-A message says what is wrong and what to do next. Problem documents carry the code, so that a client in another process
-raises the same class and exits with the same exit code. `/problems` and the table in docs/reference/problems.md are
-generated from this module. A published code never changes its meaning. Every command imports this module, so it imports
-only cheap parts of the standard library.
+The docstring of a class is its default message, so it is written for users. A message says what is wrong and what to
+do next. The classes below have the order of this tree.
+
+Problem documents carry the code, so that a client in another process raises the same class and exits with the same exit
+code. `/problems` and the table in docs/reference/problems.md are generated from this module. A published code never
+changes its meaning. Every command imports this module, so it imports only cheap parts of the standard library.
 """
 
 from __future__ import annotations
@@ -149,6 +151,25 @@ class OriginNotAllowed(RotaError):
     http_status = 403
 
 
+class NotFound(RotaError):
+    """No object has this id."""
+
+    code = "not-found"
+    title = "Not found"
+    remedy = "List the objects to find the right id. `rota gc` removes jobs that ended long ago."
+    http_status = 404
+    exit_code = 3
+
+
+class MethodNotAllowed(RotaError):
+    """The path exists, but does not support this method."""
+
+    code = "method-not-allowed"
+    title = "Method not allowed"
+    remedy = "Use a method that the header `Allow` lists."
+    http_status = 405
+
+
 class RequestTimeout(RotaError):
     """The request did not arrive in time."""
 
@@ -156,6 +177,24 @@ class RequestTimeout(RotaError):
     title = "Request timeout"
     remedy = "Send the request again without pauses: the scheduler waits only a short time for the rest of a request."
     http_status = 408
+
+
+class Conflict(RotaError):
+    """The current state does not allow the operation."""
+
+    code = "conflict"
+    title = "Conflict with the current state"
+    remedy = "Check the current state of the object. The same request fails again until that state changes."
+    http_status = 409
+    exit_code = 4
+
+
+class RequestInProgress(Conflict):
+    """A request with this idempotency key is in progress."""
+
+    code = "request-in-progress"
+    title = "Request in progress"
+    remedy = "Send the request again after `Retry-After` with the same key to get the response of the first one."
 
 
 class BodyTooLarge(RotaError):
@@ -187,6 +226,16 @@ class UnsupportedMediaType(RotaError):
     http_status = 415
 
 
+class RangeNotSatisfiable(RotaError):
+    """The requested range is outside the file."""
+
+    code = "range"
+    title = "Range not satisfiable"
+    remedy = "Request a range within the size that the header `Content-Range` gives."
+    http_status = 416
+    exit_code = 2
+
+
 class MisdirectedRequest(RotaError):
     """The request names a host that is not this scheduler."""
 
@@ -194,15 +243,6 @@ class MisdirectedRequest(RotaError):
     title = "Unknown host name"
     remedy = "Use the address that `rota status` shows, or allow the name: `rota config set server.allowed_hosts NAME`."
     http_status = 421
-
-
-class HeadersTooLarge(RotaError):
-    """The request headers are too large."""
-
-    code = "headers-too-large"
-    title = "Request headers too large"
-    remedy = "Send fewer or shorter headers; Rota needs no cookies."
-    http_status = 431
 
 
 class InvalidInput(RotaError):
@@ -223,51 +263,13 @@ class IdempotencyKeyReused(InvalidInput):
     remedy = "Send this request with a new key, or repeat the original request to get its response again."
 
 
-class NotFound(RotaError):
-    """No object has this id."""
+class ConfigError(RotaError):
+    """`rota.toml` is invalid."""
 
-    code = "not-found"
-    title = "Not found"
-    remedy = "List the objects to find the right id. `rota gc` removes jobs that ended long ago."
-    http_status = 404
-    exit_code = 3
-
-
-class Conflict(RotaError):
-    """The current state does not allow the operation."""
-
-    code = "conflict"
-    title = "Conflict with the current state"
-    remedy = "Check the current state of the object. The same request fails again until that state changes."
-    http_status = 409
-    exit_code = 4
-
-
-class RequestInProgress(Conflict):
-    """A request with this idempotency key is in progress."""
-
-    code = "request-in-progress"
-    title = "Request in progress"
-    remedy = "Send the request again after `Retry-After` with the same key to get the response of the first one."
-
-
-class MethodNotAllowed(RotaError):
-    """The path exists, but does not support this method."""
-
-    code = "method-not-allowed"
-    title = "Method not allowed"
-    remedy = "Use a method that the header `Allow` lists."
-    http_status = 405
-
-
-class RangeNotSatisfiable(RotaError):
-    """The requested range is outside the file."""
-
-    code = "range"
-    title = "Range not satisfiable"
-    remedy = "Request a range within the size that the header `Content-Range` gives."
-    http_status = 416
-    exit_code = 2
+    code = "config-error"
+    title = "Invalid configuration"
+    remedy = "Fix the line of `rota.toml` that `detail` names; `rota doctor` checks the whole file."
+    http_status = 422
 
 
 class QueueFull(RotaError):
@@ -280,6 +282,31 @@ class QueueFull(RotaError):
     exit_code = 75
     depth: Mapping[str, object] | None = None
     """Number of ready jobs, if the scheduler gives it."""
+
+
+class HeadersTooLarge(RotaError):
+    """The request headers are too large."""
+
+    code = "headers-too-large"
+    title = "Request headers too large"
+    remedy = "Send fewer or shorter headers; Rota needs no cookies."
+    http_status = 431
+
+
+class HomeError(RotaError):
+    """The home directory cannot be used."""
+
+    code = "home-error"
+    title = "The home directory cannot be used"
+    remedy = "Check the directory that `detail` names; `rota doctor` says what is wrong with it."
+
+
+class StoreError(RotaError):
+    """The database cannot be used."""
+
+    code = "store-error"
+    title = "The database cannot be used"
+    remedy = "Run `rota doctor` to find the cause; `rota restore` restores a backup."
 
 
 class ServiceUnavailable(RotaError):
@@ -297,6 +324,17 @@ class TooManyConnections(ServiceUnavailable):
     code = "too-many-connections"
     title = "Too many connections"
     remedy = "Try again after `Retry-After`. Close connections and streams that are not in use."
+
+
+class StoreUnavailable(ServiceUnavailable, StoreError):
+    """The database is temporarily unavailable; nothing was stored."""
+
+    code = "store-unavailable"
+    title = "Database unavailable"
+    remedy = (
+        "Try again after `Retry-After`, with the same Idempotency-Key if the request changes something. If the error "
+        "persists, check that the server of `store.url` runs and accepts connections."
+    )
 
 
 class ReservationTimeout(RotaError):
@@ -318,72 +356,8 @@ class StorageFull(RotaError):
     http_status = 507
 
 
-class ConfigError(RotaError):
-    """`rota.toml` is invalid."""
-
-    code = "config-error"
-    title = "Invalid configuration"
-    remedy = "Fix the line of `rota.toml` that `detail` names; `rota doctor` checks the whole file."
-    http_status = 422
-
-
-class HomeError(RotaError):
-    """The home directory cannot be used."""
-
-    code = "home-error"
-    title = "The home directory cannot be used"
-    remedy = "Check the directory that `detail` names; `rota doctor` says what is wrong with it."
-
-
-class StoreError(RotaError):
-    """The database cannot be used."""
-
-    code = "store-error"
-    title = "The database cannot be used"
-    remedy = "Run `rota doctor` to find the cause; `rota restore` restores a backup."
-
-
-class StoreUnavailable(ServiceUnavailable, StoreError):
-    """The database is temporarily unavailable; nothing was stored."""
-
-    code = "store-unavailable"
-    title = "Database unavailable"
-    remedy = (
-        "Try again after `Retry-After`, with the same Idempotency-Key if the request changes something. If the error "
-        "persists, check that the server of `store.url` runs and accepts connections."
-    )
-
-
 BY_CODE: dict[str, type[RotaError]] = {
-    kind.code: kind
-    for kind in (
-        RotaError,
-        BadRequest,
-        Unauthorized,
-        OriginNotAllowed,
-        RequestTimeout,
-        BodyTooLarge,
-        TargetTooLong,
-        UnsupportedMediaType,
-        MisdirectedRequest,
-        HeadersTooLarge,
-        InvalidInput,
-        IdempotencyKeyReused,
-        NotFound,
-        MethodNotAllowed,
-        Conflict,
-        RequestInProgress,
-        RangeNotSatisfiable,
-        QueueFull,
-        ServiceUnavailable,
-        TooManyConnections,
-        ReservationTimeout,
-        StorageFull,
-        ConfigError,
-        HomeError,
-        StoreError,
-        StoreUnavailable,
-    )
+    kind.code: kind for kind in list(globals().values()) if isinstance(kind, type) and issubclass(kind, RotaError)
 }
 
 

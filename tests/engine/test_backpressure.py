@@ -102,7 +102,7 @@ def test_duplicate_is_checked_before_the_limit(scheduler: Scheduler) -> None:
 def test_invalid_submit_is_refused_before_the_limit(scheduler: Scheduler) -> None:
     scheduler.set_queue_limits(QueueLimit(hard=1))
     fill(scheduler, 2)
-    with pytest.raises(InvalidInput, match="name the `flow` too"):
+    with pytest.raises(InvalidInput, match="set `flow` too"):
         submit_jobs(scheduler, {"phase": "p"})
 
 

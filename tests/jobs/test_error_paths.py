@@ -20,7 +20,7 @@ INVALID_JOBS: list[tuple[dict[str, Any], type[RotaError], str, str]] = [
     ({"priority": 10**7}, InvalidInput, ".jobs[1].priority", "out of range"),
     ({"pools": {"x": 1}}, InvalidInput, ".jobs[1].pools", "not a pool name"),
     ({"type": "a b"}, InvalidInput, ".jobs[1].type", "not a usable type"),
-    ({"phase": "p"}, InvalidInput, ".jobs[1].phase", "name the `flow` too"),
+    ({"phase": "p"}, InvalidInput, ".jobs[1].phase", "set `flow` too"),
     ({"locks": [{"key": "a"}, {"key": ""}]}, InvalidInput, ".jobs[1].locks[1]", "not a usable lock key"),
     ({"cwd": "here"}, InvalidInput, ".jobs[1].cwd", "absolute"),
     ({"env": {"": "x"}}, InvalidInput, ".jobs[1].env", "not a usable environment variable"),

@@ -296,7 +296,7 @@ def test_undeclared_param_is_a_warning(idle_scheduler: Scheduler) -> None:
         ({"timeout": "soon"}, "soon"),
         ({"pools": {"ollama": 1}}, "not a pool name: 'ollama'"),
         ({"retry": "neet"}, "unknown retry policy: 'neet'"),
-        ({"phase": "p"}, "name the `flow` too"),
+        ({"phase": "p"}, "set `flow` too"),
         ({"needs": ["plan.md"]}, "plan.md"),
         ({"base": "main"}, "add worktree = true"),
         ({"priority": 10**9}, "priority 1000000000 is out of range"),

@@ -18,7 +18,7 @@ from rota.errors import RotaError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from types import FrameType
     from typing import Any, TextIO
 
@@ -151,6 +151,26 @@ def _terminal_size(stream: TextIO) -> tuple[int, int]:
     except OSError:
         columns, lines = 0, 0
     return columns or 80, lines or 24  # a terminal of unknown size reports 0
+
+
+class Canvas:
+    """Lines of a terminal that are redrawn in place."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._line_count = 0
+
+    def draw(self, lines: Sequence[str]) -> None:
+        # A single write, so that the terminal never shows half a view. Each line is cleared to its end, and the
+        # remaining lines of the previous view are cleared too.
+        up = f"\033[{self._line_count}A" if self._line_count else ""
+        self._stream.write("\r" + up + "".join(f"{line}\033[K\n" for line in lines) + "\033[J")
+        self._stream.flush()
+        self._line_count = len(lines)
+
+    def clear(self) -> None:
+        if self._line_count:
+            self.draw(())
 
 
 class SignalPipe:

@@ -53,7 +53,7 @@ DirectReply = JsonReply[DirectResult] | Response
 
 
 async def run_direct(call: Invocation[NoQuery, DirectExecutionRequest]) -> JsonReply[DirectResult] | Response:
-    """Run a command before the queue, and return its result. The request has the command, or a template with it.
+    """Run a command ahead of the queue, and return its result. The request has the command, or a template with it.
 
     The response is sent when the command has ended: 200 with any exit code, and with the end of its output. The command
     is cancelled when the connection closes. 503 `reservation-timeout` means that it did not start in time, and

@@ -69,7 +69,7 @@ class ReserveQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def create_reservation(
     call: Invocation[ReserveQuery, DirectExecutionRequest],
 ) -> JsonReply[ReserveResult] | Response:
-    """Reserve a place before the queue. Rota runs a command there, or the client does its own work while the
+    """Reserve a place ahead of the queue. Rota runs a command there, or the client does its own work while the
     reservation is `ready`. The client of such a reservation reads it with `wait` or renews it regularly. If it is
     silent for the time `[direct] lease`, the reservation is withdrawn.
 

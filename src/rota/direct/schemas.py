@@ -20,7 +20,7 @@ ReservationStatusText = Annotated[
 
 
 class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
-    """A direct execution: a reservation that runs before the queue."""
+    """A direct execution: a reservation that runs ahead of the queue."""
 
     id: str
     """Id of the reservation."""

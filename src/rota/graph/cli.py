@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from rota.cli.parser import UsageError, job_id
-from rota.cli.terminal import can_redraw, flush, print_notice, print_text, terminal_height, terminal_width
+from rota.cli.terminal import Canvas, can_redraw, flush, print_notice, print_text, terminal_height, terminal_width
 from rota.client.requests.jobs import get_graph
 from rota.client.session import SchedulerSession
 from rota.home import find_home
@@ -14,13 +14,13 @@ from rota.home import find_home
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, NoReturn
 
     from rota.client.requests import Json
     from rota.client.transport import HttpResponse
 
 _POLL_SECONDS = 2.0
-"""Seconds between two reads while nothing is announced: changes outside the scheduler cause no events."""
+"""Poll interval for changes that cause no event, because they happen outside the scheduler."""
 
 
 def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def run_graph(args: argparse.Namespace) -> int:
     response = session.request_json(get_graph(**request))
     print_text(as_json(response) if format_name == "json" else response["text"])
     if response.get("skipped"):
-        print_notice(_hidden_text(response))
+        print_notice(_omitted_text(response))
     return 0
 
 
@@ -75,15 +75,15 @@ def _format_part(part: object) -> str:
     return "[\n" + ",\n".join(f"    {dump(item)}" for item in part) + "\n  ]"
 
 
-def _hidden_text(graph: Json) -> str:
-    skipped = graph["skipped"]
-    if "nodes" in graph:
-        return f"{skipped} more jobs; --job JOB shows one of them"
-    return f"{skipped} more job{'s' * (skipped != 1)}; --job JOB shows one, --format json lists all"
+def _omitted_text(graph: Json) -> str:
+    """Return a line on the jobs that the scheduler omitted from a large graph."""
+    omitted = graph["skipped"]
+    text = f"{omitted} more job{'s' * (omitted != 1)}; --job JOB shows one"
+    return f"{text} of them" if "nodes" in graph else f"{text}, --format json lists all"
 
 
-def _watch_graph(session: SchedulerSession, request: dict[str, Any], show: Callable[[HttpResponse], None]) -> None:
-    """Show each new version of the graph until Ctrl-C, or until the scheduler stops."""
+def _watch_graph(session: SchedulerSession, request: dict[str, Any], show: Callable[[HttpResponse], None]) -> NoReturn:
+    """Show each new version of the graph. Ctrl-C or the end of the scheduler raises."""
     last_seen: str | None = None
     while True:
         response = session.request(get_graph(**request, wait=_POLL_SECONDS, last_seen=last_seen))
@@ -105,8 +105,6 @@ def _print_page(response: HttpResponse) -> None:
 
 
 def _make_canvas_printer() -> Callable[[HttpResponse], None]:
-    from rota.jobs.cli.wait import Canvas
-
     canvas = Canvas(sys.stdout)
 
     def show(response: HttpResponse) -> None:
@@ -117,9 +115,9 @@ def _make_canvas_printer() -> Callable[[HttpResponse], None]:
 
 
 def fit_to_screen(graph: Json, *, width: int, height: int) -> list[str]:
-    """Return the lines of the graph that fit the terminal, and a line on the number of hidden ones."""
+    """Return the lines of the graph that fit the terminal, and a line on the ones that do not."""
     lines = graph["text"].split("\n")
-    last = [f"... {_hidden_text(graph)}"] if graph["skipped"] else []
+    last = [f"... {_omitted_text(graph)}"] if graph["skipped"] else []
     hidden = len(lines) + len(last) - height
     if hidden > 0:
         lines, last = lines[: height - 1], [f"... {hidden + 1} more lines; run without --watch to see all"]

@@ -308,7 +308,7 @@ def _check_phase(phase: str | None, flow: str | None) -> None:
     if not is_name(phase) or "/" in phase:  # the key of a phase lock separates phase and flow by a slash
         raise InvalidInput(f"not a usable phase: {phase!r}; use {NAME_RULE}, and no / at all").at_path(".phase")
     if flow is None:
-        raise InvalidInput(f"phase {phase} needs a flow; name the `flow` too").at_path(".phase")
+        raise InvalidInput(f"phase {phase} needs a flow; set `flow` too").at_path(".phase")
 
 
 def merge_locks(requests: Sequence[LockRequest], phase_lock: Lock | None = None) -> tuple[Lock, ...]:

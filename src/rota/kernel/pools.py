@@ -164,7 +164,7 @@ class PoolBoard:
         return all(size is None or weight <= size for size, weight in sizes)
 
     def reserve(self, demand: PoolDemand) -> None:
-        """Reserve room for a direct execution, which comes before the queue."""
+        """Reserve room for a direct execution, which comes ahead of the queue."""
         for name, weight in demand.items():
             self._reserved[name] = self._reserved.get(name, 0) + weight
 

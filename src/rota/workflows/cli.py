@@ -12,6 +12,7 @@ from rota.cli import table
 from rota.cli.parser import Formatter, UsageError, parse_seconds
 from rota.cli.rendering import format_elapsed
 from rota.cli.terminal import (
+    Canvas,
     can_redraw,
     flush,
     has_color,
@@ -34,7 +35,7 @@ from rota.errors import Conflict, InvalidInput, QueueFull, RotaError, escape_unp
 from rota.home import find_home
 from rota.jobs.cli.options import caller_environment, require_utf8, working_directory
 from rota.jobs.cli.submit import deferred_json
-from rota.jobs.cli.wait import TIMED_OUT, Canvas
+from rota.jobs.cli.wait import TIMED_OUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -220,7 +220,7 @@ TAGS: Sequence[Tag] = (
         "Endpoints that receive messages about the ends of jobs, and the deliveries to them.",
         ("/api/webhooks", "/api/webhook-deliveries"),
     ),
-    Tag("direct", "Commands that run before the queue.", ("/api/direct", "/api/reservations")),
+    Tag("direct", "Commands that run ahead of the queue.", ("/api/direct", "/api/reservations")),
     Tag(
         "scheduler",
         "The scheduler itself: status, pauses, pools, breakers and shutdown.",

@@ -20,6 +20,7 @@ from rota.cli import display
 from rota.cli.parser import UsageError, group_id
 from rota.cli.rendering import MARKS, JobTable, job_block, mark
 from rota.cli.terminal import (
+    Canvas,
     JsonObject,
     OutputError,
     can_redraw,
@@ -38,7 +39,6 @@ from rota.client.session import SchedulerSession
 from rota.columns import DEFAULT_COLUMNS
 from rota.errors import escape_unprintable
 from rota.home import find_home
-from rota.jobs.cli.wait import Canvas
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import json
 import selectors
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from rota.cli import table
 from rota.cli.parser import group_not_found, is_job, job_or_group, parse_seconds
 from rota.cli.rendering import duration_text, label, reason_text
-from rota.cli.terminal import has_color, paint, print_json, print_notice, terminal_height, terminal_width
+from rota.cli.terminal import Canvas, has_color, paint, print_json, print_notice, terminal_height, terminal_width
 from rota.client.problem import ConnectionBroken
 from rota.client.requests.jobs import TERMINAL_STATUSES, get_group, get_job
 from rota.client.retrying import STORE_POLL_INTERVAL, StoreOutage
@@ -221,26 +221,6 @@ class JobLineView:
 
     def close(self) -> None:
         """Do nothing: there is nothing to clear."""
-
-
-class Canvas:
-    """Lines of a terminal that are redrawn in place."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._line_count = 0
-
-    def draw(self, lines: Sequence[str]) -> None:
-        # A single write, so that the terminal never shows half a view. Each line is cleared to its end, and the
-        # remaining lines of the previous view are cleared too.
-        up = f"\033[{self._line_count}A" if self._line_count else ""
-        self._stream.write("\r" + up + "".join(f"{line}\033[K\n" for line in lines) + "\033[J")
-        self._stream.flush()
-        self._line_count = len(lines)
-
-    def clear(self) -> None:
-        if self._line_count:
-            self.draw(())
 
 
 class JobScreenView:
