@@ -1,7 +1,7 @@
-"""How much of what chance can bring is tried.
+"""Sample sizes of randomized tests.
 
-`make test` tries a sample, the same every time, so that what fails has to do with the change. `SOAK=20 make test` tries
-twenty times as much, and other examples every time.
+`make test` runs a fixed sample, so that a failure comes from the change. `SOAK=20 make test` runs twenty times as many
+examples, different ones each time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def sample(examples: int) -> int:
 
 
 def load_profile() -> None:
-    """Nothing is timed: on a busy machine no example counts as failed for being slow."""
+    """Disable deadlines: on a busy machine a slow example is not a failure."""
     settings.register_profile(
         "rota",
         derandomize=not SOAK,

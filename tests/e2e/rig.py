@@ -333,13 +333,19 @@ class ChildControl:
         return str(program)
 
     def gated(self, name: str) -> list[str]:
-        """Return a command that reports its start and ends when it is released."""
+        """Return the arguments of a verb for a command that reports its start and ends when it is released."""
+        return ["--", *self.gated_argv(name)]
+
+    def gated_argv(self, name: str) -> list[str]:
         self.make_gate(name)
-        return ["--", self._gated, name]
+        return [self._gated, name]
 
     def immediate(self, name: str, code: int = 0) -> list[str]:
-        """Return a command that starts and ends immediately."""
-        return ["--", self._immediate, name, str(code)]
+        """Return the arguments of a verb for a command that starts and ends immediately."""
+        return ["--", *self.immediate_argv(name, code)]
+
+    def immediate_argv(self, name: str, code: int = 0) -> list[str]:
+        return [self._immediate, name, str(code)]
 
     def make_gate(self, name: str) -> Path:
         path = self.path / f"{name}.gate"

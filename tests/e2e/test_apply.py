@@ -132,7 +132,7 @@ def test_job_that_succeeds_on_retry_counts_as_completed(rota: Rota) -> None:
 
 
 def test_interrupted_wait_leaves_the_group_running(rota: Rota, children: ChildControl) -> None:
-    file = write(rota, json.dumps({"jobs": {"slow": {"command": children.gated("slow")[1:]}}}))
+    file = write(rota, json.dumps({"jobs": {"slow": {"command": children.gated_argv("slow")}}}))
     following = rota.spawn("apply", file, "--wait")
     assert following.stdout is not None
     assert following.stdout.readline() == b"group-1\n"
@@ -148,7 +148,7 @@ def test_interrupted_wait_leaves_the_group_running(rota: Rota, children: ChildCo
 
 
 def test_wait_timeout_leaves_the_group_running(rota: Rota, children: ChildControl) -> None:
-    file = write(rota, json.dumps({"jobs": {"slow": {"command": children.gated("slow")[1:]}}}))
+    file = write(rota, json.dumps({"jobs": {"slow": {"command": children.gated_argv("slow")}}}))
     output = rota.run("apply", file, "--wait", "--timeout", "200ms", code=124)
     assert "stopped waiting after 200ms; group-1 continues" in output.err
     children.release("slow")
@@ -157,7 +157,7 @@ def test_wait_timeout_leaves_the_group_running(rota: Rota, children: ChildContro
 
 @pytest.mark.parametrize("has_color", [True, False])
 def test_progress_block_is_redrawn_on_a_terminal(rota: Rota, children: ChildControl, has_color: bool) -> None:
-    file = write(rota, json.dumps({"jobs": {"slow": {"command": children.gated("slow")[1:]}}}))
+    file = write(rota, json.dumps({"jobs": {"slow": {"command": children.gated_argv("slow")}}}))
     terminal, terminal_end = pty.openpty()
     env = {**rota.env, "TERM": "xterm", **({} if has_color else {"NO_COLOR": "1"})}
     argv = rota.argv("apply", file, "--wait")
@@ -337,7 +337,7 @@ def test_help_contains_an_example(rota: Rota) -> None:
 
 
 def test_wait_survives_a_scheduler_crash(rota: Rota, children: ChildControl) -> None:
-    file = write(rota, json.dumps({"jobs": {"slow": {"command": children.gated("slow")[1:]}}}))
+    file = write(rota, json.dumps({"jobs": {"slow": {"command": children.gated_argv("slow")}}}))
     following = rota.spawn("apply", file, "--wait")
     children.read_lines()
     rota.crash()

@@ -83,7 +83,7 @@ def test_repeated_request_gets_the_stored_response(rota_on_each_store: Rota, rec
 
 def test_trigger_without_a_job_can_be_repeated_with_its_key(rota: Rota, children: ChildControl) -> None:
     rota.start()
-    job = {"command": children.gated("first")[1:], "unique": "one"}
+    job = {"command": children.gated_argv("first"), "unique": "one"}
     assert rota.api("POST", "/api/schedules", {**SCHEDULE, "job": job}).status == 201
     first = rota.api("POST", "/api/schedules/nightly/trigger")
     assert (first.status, first.json()["result"]) == (201, "submitted")

@@ -27,7 +27,7 @@ def open_request(rota: Rota, body: Any, target: str = "/api/direct") -> Iterator
         connection.close()
 
 
-class StoredReply:
+class ReceivedResponse:
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers  # type: ignore[assignment]
@@ -41,9 +41,9 @@ class StoredReply:
         return json.loads(self.body)
 
 
-def send(rota: Rota, body: Any, target: str = "/api/direct") -> StoredReply:
+def send(rota: Rota, body: Any, target: str = "/api/direct") -> ReceivedResponse:
     with open_request(rota, body, target) as connection:
-        return StoredReply(connection.getresponse())
+        return ReceivedResponse(connection.getresponse())
 
 
 def wait_for_pid(rota: Rota, name: str = "reservation-1") -> None:
@@ -51,7 +51,7 @@ def wait_for_pid(rota: Rota, name: str = "reservation-1") -> None:
 
 
 def test_response_survives_scheduler_and_reservation(rota_on_each_store: Rota, children: ChildControl) -> None:
-    body = {"command": ["sh", "-c", f"{' '.join(children.immediate('once')[1:])}; echo out; exit 3"]}
+    body = {"command": ["sh", "-c", f"{' '.join(children.immediate_argv('once'))}; echo out; exit 3"]}
     first, repeated = send(rota_on_each_store, body), send(rota_on_each_store, body)
     assert (first.status, first.json()["reservation"]["exit_code"], first.json()["stdout"]) == (200, 3, "out\n")
     assert (repeated.status, repeated.body) == (200, first.body)
@@ -68,7 +68,7 @@ def test_response_survives_scheduler_and_reservation(rota_on_each_store: Rota, c
 
 def test_repeated_request_is_refused_while_the_command_runs(rota: Rota, children: ChildControl) -> None:
     rota.start()
-    body = {"command": children.gated("direct")[1:]}
+    body = {"command": children.gated_argv("direct")}
     with open_request(rota, body) as connection:
         assert children.read_lines() == ["direct begins"]
         refused = send(rota, body)
@@ -78,7 +78,7 @@ def test_repeated_request_is_refused_while_the_command_runs(rota: Rota, children
             "1",
         )
         children.release("direct", 4)
-        assert StoredReply(connection.getresponse()).json()["reservation"]["exit_code"] == 4
+        assert ReceivedResponse(connection.getresponse()).json()["reservation"]["exit_code"] == 4
     assert send(rota, body).json()["reservation"]["exit_code"] == 4
     assert list_reservations(rota) == []
 
@@ -86,7 +86,7 @@ def test_repeated_request_is_refused_while_the_command_runs(rota: Rota, children
 def test_repeated_request_after_a_crash_attaches_to_the_command(
     rota_on_each_store: Rota, children: ChildControl
 ) -> None:
-    body = {"command": ["sh", "-c", f"{' '.join(children.gated('direct')[1:])}; echo all of it"]}
+    body = {"command": ["sh", "-c", f"{' '.join(children.gated_argv('direct'))}; echo all of it"]}
     with open_request(rota_on_each_store, body):
         assert children.read_lines() == ["direct begins"]
         wait_for_pid(rota_on_each_store)
@@ -95,7 +95,7 @@ def test_repeated_request_after_a_crash_attaches_to_the_command(
     with open_request(rota_on_each_store, body) as connection:
         eventually(lambda: send(rota_on_each_store, body).status == 409, description="the same request in progress")
         children.release("direct")
-        result = StoredReply(connection.getresponse())
+        result = ReceivedResponse(connection.getresponse())
     assert (result.json()["reservation"]["id"], result.json()["reservation"]["status"]) == (
         "reservation-1",
         "COMPLETED",
@@ -107,7 +107,7 @@ def test_repeated_request_after_a_crash_attaches_to_the_command(
 
 def test_command_that_ended_without_a_client_is_reported_from_its_record(rota: Rota, children: ChildControl) -> None:
     rota.start()
-    body = {"command": ["sh", "-c", f"{' '.join(children.gated('direct')[1:])}; echo late; exit 5"]}
+    body = {"command": ["sh", "-c", f"{' '.join(children.gated_argv('direct'))}; echo late; exit 5"]}
     with open_request(rota, body):
         assert children.read_lines() == ["direct begins"]
         wait_for_pid(rota)
@@ -124,7 +124,7 @@ def test_command_that_ended_without_a_client_is_reported_from_its_record(rota: R
 
 def test_unreported_reservation_is_kept_by_gc_and_not_run_again(rota: Rota, children: ChildControl) -> None:
     rota.start()
-    body = {"command": children.gated("direct")[1:]}
+    body = {"command": children.gated_argv("direct")}
     with open_request(rota, body):
         assert children.read_lines() == ["direct begins"]
         wait_for_pid(rota)
@@ -143,7 +143,7 @@ def test_unreported_reservation_is_kept_by_gc_and_not_run_again(rota: Rota, chil
 
 def test_lost_reservation_is_reported_as_possibly_executed(rota: Rota, children: ChildControl) -> None:
     rota.start()
-    body = {"command": children.gated("direct")[1:]}
+    body = {"command": children.gated_argv("direct")}
     with open_request(rota, body):
         assert children.read_lines() == ["direct begins"]
         wait_for_pid(rota)
@@ -164,7 +164,7 @@ def test_lost_reservation_is_reported_as_possibly_executed(rota: Rota, children:
 
 def test_client_that_disconnected_gets_the_cancelled_reservation(rota: Rota, children: ChildControl) -> None:
     rota.start()
-    body = {"command": children.gated("direct")[1:]}
+    body = {"command": children.gated_argv("direct")}
     with open_request(rota, body):
         assert children.read_lines() == ["direct begins"]
         wait_for_pid(rota)
@@ -180,7 +180,7 @@ def test_client_that_disconnected_gets_the_cancelled_reservation(rota: Rota, chi
 def test_client_that_disconnected_while_waiting_may_repeat_the_request(rota: Rota, children: ChildControl) -> None:
     rota.start()
     rota.set_global_size(0)
-    body = {"command": children.immediate("direct")[1:]}
+    body = {"command": children.immediate_argv("direct")}
     with open_request(rota, body):
         eventually(lambda: list_reservations(rota), description="reserved")
     with open_request(rota, body) as connection:
@@ -190,7 +190,7 @@ def test_client_that_disconnected_while_waiting_may_repeat_the_request(rota: Rot
             description="a second reservation",
         )
         rota.set_global_size(1)
-        result = StoredReply(connection.getresponse()).json()["reservation"]
+        result = ReceivedResponse(connection.getresponse()).json()["reservation"]
     assert (result["id"], result["status"]) == ("reservation-2", "COMPLETED")
     assert get_reservation(rota, "reservation-1")["reason"] == "its client disconnected"
     assert children.read_available() == ["direct begins", "direct ends"]
@@ -208,7 +208,7 @@ def test_repeated_request_after_a_timeout_waits_again(rota: Rota) -> None:
 
 def test_repeated_request_is_answered_although_its_template_is_archived(rota: Rota, children: ChildControl) -> None:
     rota.start()
-    template = {"name": "t", "command": children.gated("direct")[1:]}
+    template = {"name": "t", "command": children.gated_argv("direct")}
     assert rota.api("POST", "/api/job-templates", template).status == 201
     rota.run("config", "set", "direct.routes./run/t", "t")
     with open_request(rota, {}, "/run/t"):
@@ -220,15 +220,15 @@ def test_repeated_request_is_answered_although_its_template_is_archived(rota: Ro
     with open_request(rota, {}, "/run/t") as connection:
         eventually(lambda: send(rota, {}, "/run/t").status == 409, description="the request in progress")
         children.release("direct")
-        assert StoredReply(connection.getresponse()).json()["reservation"]["id"] == "reservation-1"
+        assert ReceivedResponse(connection.getresponse()).json()["reservation"]["id"] == "reservation-1"
     connection_with_get = rota.connection()
     connection_with_get.request("GET", "/run/t")
-    refused = StoredReply(connection_with_get.getresponse())
+    refused = ReceivedResponse(connection_with_get.getresponse())
     assert (refused.status, refused.headers["Allow"]) == (405, "POST")
     assert refused.json()["detail"] == "/run/t does not support GET; use POST"
     connection_with_get.close()
     with open_request(rota, {"a": 1}, "/run/t") as connection:
-        assert StoredReply(connection.getresponse()).json()["code"] == "idempotency-key-reused"
+        assert ReceivedResponse(connection.getresponse()).json()["code"] == "idempotency-key-reused"
 
 
 def test_repeated_reservation_request_reserves_once(rota_on_each_store: Rota) -> None:
@@ -263,58 +263,3 @@ def test_repeated_artifact_request_puts_once(rota_on_each_store: Rota) -> None:
     assert rota_on_each_store.api("GET", "/api/artifacts").json() == {"artifacts": [], "next": None}, (
         "the artifact was not put again"
     )
-
-
-def test_reservations_artifacts_and_breakers_are_paginated(rota_on_each_store: Rota) -> None:
-    for n in range(3):
-        assert rota_on_each_store.api("POST", "/api/reservations", {"name": f"s{n}"}).status == 201
-        put = {"artifact": f"custom:review:{n}. a/b", "cwd": "/"}
-        assert rota_on_each_store.api("POST", "/api/artifacts", put).status == 201
-    assert read_pages(rota_on_each_store, "reservations", "name") == [["s0", "s1"], ["s2"]]
-    names = [f"custom:review:{n}. a/b" for n in range(3)]
-    assert read_pages(rota_on_each_store, "artifacts", "artifact") == [names[:2], names[2:]]
-    assert [item["name"] for item in rota_on_each_store.json("reservation", "list")["reservations"]] == [
-        "s0",
-        "s1",
-        "s2",
-    ]
-    assert [item["artifact"] for item in rota_on_each_store.json("artifact", "list")["artifacts"]] == names
-    assert rota_on_each_store.api("GET", "/api/breakers?limit=1").json() == {"breakers": [], "next": None}
-    for path in ("reservations", "artifacts", "queue", "jobs"):
-        refused = rota_on_each_store.api("GET", f"/api/{path}?cursor=x")
-        assert (refused.status, refused.json()["path"]) == (422, "$.cursor"), path
-        assert rota_on_each_store.api("GET", f"/api/{path}?limit=0").json()["path"] == "$.limit"
-
-
-def read_pages(rota: Rota, collection: str, field: str) -> list[list[str]]:
-    first = rota.api("GET", f"/api/{collection}?limit=2").json()
-    connection = rota.connection()
-    connection.request(
-        "GET", f"/api/{collection}?limit=2&cursor={first['next'].replace('/', '%2F').replace(' ', '%20')}"
-    )
-    second = json.loads(connection.getresponse().read())
-    connection.close()
-    assert second["next"] is None
-    return [[item[field] for item in page[collection]] for page in (first, second)]
-
-
-def test_nul_in_a_name_is_refused(rota_on_each_store: Rota) -> None:
-    """PostgreSQL cannot store NUL in text. The request is refused without an internal error."""
-    for target in ("/api/locks?key=%00", "/api/job-runs?worker=a%00", "/api/breakers?cursor=%00", "/api/jobs?name=%00"):
-        assert rota_on_each_store.api("GET", target).status in (200, 422), target
-    for target in ("/api/breakers/%00/reset", "/api/job-templates/%00", "/api/job-groups/%00/close"):
-        method = "GET" if "templates" in target else "POST"
-        assert rota_on_each_store.api(method, target).status in (404, 422), target
-    assert rota_on_each_store.api("POST", "/api/reservations", {"template": "a\0"}).status in (404, 422)
-
-
-def test_unknown_path_is_404_and_unsupported_method_is_405(read_only_rota: Rota) -> None:
-    unknown = read_only_rota.api("GET", "/api/nothing")
-    assert (unknown.status, unknown.json()["code"]) == (404, "not-found")
-    assert unknown.json()["detail"].startswith("no endpoint at /api/nothing; ")
-    connection = read_only_rota.connection()
-    connection.request("PUT", "/api/jobs/job-1")
-    refused = StoredReply(connection.getresponse())
-    assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD, PATCH")
-    assert refused.json()["code"] == "method-not-allowed"
-    connection.close()

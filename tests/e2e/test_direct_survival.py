@@ -94,7 +94,7 @@ def test_running_command_survives_a_restart(
 
 def test_command_that_ended_without_a_scheduler_has_its_exit_code(rota: Rota, children: ChildControl) -> None:
     scheduler = rota.start()
-    direct = DirectClient(rota, "--", "sh", "-c", f"echo here; exec {' '.join(children.gated('direct')[1:])}")
+    direct = DirectClient(rota, "--", "sh", "-c", f"echo here; exec {' '.join(children.gated_argv('direct'))}")
     assert children.read_lines() == ["direct begins"]
     direct.wait_for_stdout("here")
     direct.send_signal(signal.SIGSTOP)  # so that it cannot start the scheduler

@@ -122,7 +122,7 @@ def test_environment_values_are_never_shown(rota: Rota) -> None:
 def test_session_report_that_is_not_a_file_blocks_nothing(rota: Rota, children: ChildControl) -> None:
     """The child may create anything at the path of its report."""
     rota.start()
-    fifo = rota.post_job(["sh", "-c", 'mkfifo "$ROTA_SESSION_FILE"; exec "$@"', "sh", *children.gated("one")[1:]])
+    fifo = rota.post_job(["sh", "-c", 'mkfifo "$ROTA_SESSION_FILE"; exec "$@"', "sh", *children.gated_argv("one")])
     assert children.read_lines() == ["one begins"]
     assert rota.wait_for_start(fifo)["session_path"] is None
     assert rota.jobs()

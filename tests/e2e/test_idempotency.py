@@ -9,7 +9,7 @@ from tests.e2e.rig import ChildControl, Rota
 
 def test_repeated_request_with_the_same_key_creates_one_job(rota: Rota, children: ChildControl) -> None:
     rota.start()
-    body = {"command": children.immediate("once")[1:], "name": "once"}
+    body = {"command": children.immediate_argv("once"), "name": "once"}
     first = rota.api("POST", "/api/jobs", body, Idempotency_Key="k1")
     repeated = rota.api("POST", "/api/jobs", body, Idempotency_Key="k1")
     assert first.status == 201

@@ -59,7 +59,7 @@ def story_home(rota: Rota, children: ChildControl) -> Rota:
         {
             "name": "deep",
             "type": "research",
-            "command": [*children.immediate("{topic}")[1:]],
+            "command": children.immediate_argv("{topic}"),
             "default_params": {"topic": "fear"},
         },
     ]
@@ -225,8 +225,8 @@ def test_con_004_legacy_jobs_are_retried_three_times(make_rota: Callable[..., Ro
     rota = make_rota()
     rota.start()
     (rota.home / "rota.toml").write_text('[retry]\nbase = "10ms"\n')
-    assert call(rota, "POST", "/jobs", {"command": children.immediate("old", 1)[1:]}).status == 201
-    assert call(rota, "POST", "/jobs", {"command": children.immediate("explicit", 1)[1:], "retries": 0}).status == 201
+    assert call(rota, "POST", "/jobs", {"command": children.immediate_argv("old", 1)}).status == 201
+    assert call(rota, "POST", "/jobs", {"command": children.immediate_argv("explicit", 1), "retries": 0}).status == 201
     rota.post_job(children.immediate("new", 1))
     for job in ("job-1", "job-2", "job-3"):
         assert rota.wait_for_end(job)["permanently_failed"]

@@ -58,3 +58,13 @@ def test_params_may_contain_nul(home: Rota) -> None:
     assert home.show(job)["params"] == params
     assert home.api("GET", "/api/jobs/job-1").json()["name"] == home.show(job)["name"]
     assert home.post_job(["true"], name="\\u0000 is not one").startswith("job-")
+
+
+def test_nul_in_a_path_or_query_is_refused(rota_on_each_store: Rota) -> None:
+    """PostgreSQL cannot store NUL in text. The request is refused without an internal error."""
+    for target in ("/api/locks?key=%00", "/api/job-runs?worker=a%00", "/api/breakers?cursor=%00", "/api/jobs?name=%00"):
+        assert rota_on_each_store.api("GET", target).status in (200, 422), target
+    for target in ("/api/breakers/%00/reset", "/api/job-templates/%00", "/api/job-groups/%00/close"):
+        method = "GET" if "templates" in target else "POST"
+        assert rota_on_each_store.api(method, target).status in (404, 422), target
+    assert rota_on_each_store.api("POST", "/api/reservations", {"template": "a\0"}).status in (404, 422)

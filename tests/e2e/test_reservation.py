@@ -100,14 +100,14 @@ def test_direct_waits_for_its_turn_or_returns_retry_after(rota: Rota, children: 
     job = rota.post_job(children.gated("job"))
     assert children.read_lines() == ["job begins"]
     with open_request(
-        rota, "POST", "/api/direct", {"command": children.immediate("late")[1:], "wait": "200ms"}
+        rota, "POST", "/api/direct", {"command": children.immediate_argv("late"), "wait": "200ms"}
     ) as connection:
         response = connection.getresponse()
         problem = json.loads(response.read())
     assert (response.status, response.headers["Retry-After"]) == (503, "10")
     assert (problem["code"], problem["status"]) == ("reservation-timeout", 503)
     assert problem["detail"] == "reservation-1: it did not start in time; nothing of it ran"
-    with open_request(rota, "POST", "/api/direct", {"command": children.immediate("direct")[1:]}) as connection:
+    with open_request(rota, "POST", "/api/direct", {"command": children.immediate_argv("direct")}) as connection:
         eventually(lambda: len(list_reservations(rota)) == 1, description="a reservation")
         children.release("job")
         assert json.loads(connection.getresponse().read())["reservation"]["status"] == "COMPLETED"
@@ -120,7 +120,7 @@ def test_direct_ends_with_its_connection(rota: Rota, children: ChildControl, is_
     rota.start()
     if not is_running:
         rota.set_global_size(0)
-    with open_request(rota, "POST", "/api/direct", {"command": children.gated("direct")[1:]}):
+    with open_request(rota, "POST", "/api/direct", {"command": children.gated_argv("direct")}):
         eventually(lambda: list_reservations(rota), description="a reservation")
         if is_running:
             assert children.read_lines() == ["direct begins"]
@@ -188,7 +188,7 @@ def test_lease_of_a_silent_client_expires(rota: Rota, children: ChildControl) ->
     rota.start()
     rota.run("config", "set", "direct.lease", "400ms")
     rota.set_global_size(0)
-    waiting = reserve(rota, command=children.immediate("never")[1:])["id"]
+    waiting = reserve(rota, command=children.immediate_argv("never"))["id"]
     rota.set_global_size(1)
     # The silent reservation blocks the job until its lease expires.
     silent = reserve(rota)["id"]
@@ -251,7 +251,7 @@ def test_resumed_stream_has_no_gap_and_no_repeat(rota: Rota, children: ChildCont
 
 def test_reservation_lives_until_its_last_connection_closes(rota: Rota, children: ChildControl) -> None:
     rota.start()
-    with open_stream(rota, "POST", "/api/reservations?stream=1", {"command": children.gated("direct")[1:]}):
+    with open_stream(rota, "POST", "/api/reservations?stream=1", {"command": children.gated_argv("direct")}):
         assert children.read_lines() == ["direct begins"]
         pid = eventually(lambda: get_reservation(rota, "reservation-1")["pid"], description="its pid")
         with open_stream(rota, "GET", "/api/reservations/reservation-1/stream") as second:
@@ -322,7 +322,7 @@ def test_signal_is_sent_to_the_command(rota: Rota, children: ChildControl) -> No
 
 def test_stream_observer_neither_ends_nor_keeps_a_reservation(rota: Rota, children: ChildControl) -> None:
     rota.start()
-    reservation_id = reserve(rota, command=children.gated("mine")[1:])["id"]
+    reservation_id = reserve(rota, command=children.gated_argv("mine"))["id"]
     assert children.read_lines() == ["mine begins"]
     with open_request(rota, "GET", f"/api/reservations/{reservation_id}/stream?stdout=0&stderr=0") as observer:
         assert observer.getresponse().status == 200

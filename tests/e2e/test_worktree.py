@@ -168,7 +168,7 @@ def test_two_worktrees_at_once(rota: Rota, repo: Repository, children: ChildCont
     jobs = []
     for name in ("left", "right"):
         script = f'echo {name} > file; exec "$@"'
-        command = ["sh", "-c", script, "sh", *children.gated(name)[1:]]
+        command = ["sh", "-c", script, "sh", *children.gated_argv(name)]
         jobs.append(rota.submit("--worktree", "--", *command, cwd=repo.path))
     assert sorted(children.read_lines(2)) == ["left begins", "right begins"]
     assert [Path(rota.show(job)["worktree"] or "").joinpath("file").read_text() for job in jobs] == [

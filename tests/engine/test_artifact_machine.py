@@ -35,7 +35,7 @@ FACTS: dict[str, Fact] = {
 }
 MAIN = BranchHead(REPOSITORY, "main")
 names = st.lists(st.sampled_from(NAMES), unique=True, max_size=2)
-picks = st.integers(0, 1000)
+indexes = st.integers(0, 1000)
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +55,9 @@ class Machine(RuleBasedStateMachine):
         self.requests: dict[JobId, JobRequest] = {}
         self.checked_starts = 0
 
-    @initialize(room=st.sampled_from([1, 2, -1]))
-    def begin(self, room: int) -> None:
-        self.scheduler = Scheduler(self.store, self.directory, {"global": room})
+    @initialize(pool_size=st.sampled_from([1, 2, -1]))
+    def begin(self, pool_size: int) -> None:
+        self.scheduler = Scheduler(self.store, self.directory, {"global": pool_size})
         self.scheduler.probe.values[MAIN] = "1" * 40
 
     def teardown(self) -> None:
@@ -71,8 +71,8 @@ class Machine(RuleBasedStateMachine):
     @rule(
         needs=names,
         produces=names,
-        pick=picks,
-        linked=st.booleans(),
+        index=indexes,
+        has_predecessor=st.booleans(),
         retries=st.sampled_from([0, 0, 1]),
         may_wait=st.sampled_from([True, False, None]),
         pin=st.sampled_from([None, None, "main", f"main@{'2' * 8}"]),
@@ -81,14 +81,14 @@ class Machine(RuleBasedStateMachine):
         self,
         needs: list[str],
         produces: list[str],
-        pick: int,
-        linked: bool,
+        index: int,
+        has_predecessor: bool,
         retries: int,
         may_wait: bool | None,
         pin: str | None,
     ) -> None:
         older = sorted(self.requests)
-        after = [older[pick % len(older)]] if linked and older else []
+        after = [older[index % len(older)]] if has_predecessor and older else []
         produces = [name for name in produces if name not in needs]
         if self.would_close_cycle(needs, produces, after):
             produces = []
@@ -115,7 +115,7 @@ class Machine(RuleBasedStateMachine):
         self.check()
 
     @rule(oid=st.sampled_from(["1" * 40, "2".ljust(8, "2").ljust(40, "0"), None]))
-    def move(self, oid: str | None) -> None:
+    def advance_branch(self, oid: str | None) -> None:
         self.scheduler.probe.values[MAIN] = oid
         self.check()
 
@@ -125,10 +125,10 @@ class Machine(RuleBasedStateMachine):
         self.check(is_probed=True)
 
     @precondition(lambda self: self.running())
-    @rule(pick=picks, code=st.sampled_from([0, 0, 1]), makes=st.booleans())
-    def end(self, pick: int, code: int, makes: bool) -> None:
-        job = self.running()[pick % len(self.running())]
-        if makes:
+    @rule(index=indexes, code=st.sampled_from([0, 0, 1]), creates_products=st.booleans())
+    def end(self, index: int, code: int, creates_products: bool) -> None:
+        job = self.running()[index % len(self.running())]
+        if creates_products:
             for name in self.request_of(job).produces:
                 if name in FACTS:
                     self.scheduler.probe.values[FACTS[name]] = True
@@ -136,18 +136,18 @@ class Machine(RuleBasedStateMachine):
         self.check()
 
     @precondition(lambda self: self.running())
-    @rule(pick=picks)
-    def fail_to_start(self, pick: int) -> None:
-        job = self.running()[pick % len(self.running())]
+    @rule(index=indexes)
+    def fail_to_start(self, index: int) -> None:
+        job = self.running()[index % len(self.running())]
         self.scheduler.receive(StartFailure(run=self.scheduler.find_run(job), error="no such program"))
         self.check()
 
     @precondition(lambda self: self.requests)
-    @rule(pick=picks)
-    def cancel(self, pick: int) -> None:
-        waiting = [job.id for job in self.all() if job.status in WAITING]
+    @rule(index=indexes)
+    def cancel(self, index: int) -> None:
+        waiting = [job.id for job in self.all_jobs() if job.status in WAITING]
         if waiting:
-            self.scheduler.cancel(waiting[pick % len(waiting)])
+            self.scheduler.cancel(waiting[index % len(waiting)])
             self.check()
 
     @rule(seconds=st.sampled_from([1, 30]))
@@ -172,11 +172,11 @@ class Machine(RuleBasedStateMachine):
     def value(self, fact: Fact) -> Any:
         return self.scheduler.probe.values.get(fact)
 
-    def all(self) -> list[Any]:
+    def all_jobs(self) -> list[Any]:
         return self.scheduler.reader.jobs.find_all(self.scheduler.reader.jobs.list_ids(list(Status), limit=10_000))
 
     def running(self) -> list[JobId]:
-        return sorted(job.id for job in self.all() if job.status in STARTED)
+        return sorted(job.id for job in self.all_jobs() if job.status in STARTED)
 
     def request_of(self, job: JobId) -> JobRequest:
         return self.requests[self.scheduler.job(job).chain]
@@ -184,12 +184,12 @@ class Machine(RuleBasedStateMachine):
     def producers(self, name: str, except_: JobId) -> list[Status]:
         """Last status of each chain that produces the artifact."""
         last: dict[JobId, Status] = {}
-        for job in sorted(self.all(), key=lambda job: job.id):
+        for job in sorted(self.all_jobs(), key=lambda job: job.id):
             if name in self.requests[job.chain].produces and job.chain != except_:
                 last[job.chain] = job.status
         return list(last.values())
 
-    def is_there(self, name: str, chain: JobId) -> bool:
+    def artifact_exists(self, name: str, chain: JobId) -> bool:
         if name.startswith("custom"):
             return False
         is_being_made = any(status in STARTED for status in self.producers(name, chain))
@@ -197,7 +197,7 @@ class Machine(RuleBasedStateMachine):
 
     def would_close_cycle(self, needs: list[str], produces: list[str], after: list[JobId]) -> bool:
         """Return whether a waiting job needs a product of a job that waits itself. Coarse on purpose."""
-        needed = {name for job in self.all() if job.status in WAITING for name in self.request_of(job.id).needs}
+        needed = {name for job in self.all_jobs() if job.status in WAITING for name in self.request_of(job.id).needs}
         return bool((needs or after) and needed & set(produces))
 
     def check(self, *, is_probed: bool = False) -> None:
@@ -205,7 +205,7 @@ class Machine(RuleBasedStateMachine):
         for start in starts[self.checked_starts :]:
             self.check_start(start.job, {start.job for start in starts[self.checked_starts :]})
         self.checked_starts = len(starts)
-        for job in self.all():
+        for job in self.all_jobs():
             if job.status in WAITING:
                 self.check_reason(job, is_probed=is_probed)
 
@@ -237,7 +237,7 @@ class Machine(RuleBasedStateMachine):
         if not is_probed:
             return
         for name in request.needs:
-            if not self.is_there(name, job.chain):
+            if not self.artifact_exists(name, job.chain):
                 word = "waiting on" if self.producers(name, job.chain) else "awaiting producer for"
                 assert detail == f"{word} {name}", (detail, name)
                 return

@@ -13,7 +13,7 @@ from rota.kernel.retry import RetryPolicies, RetryPolicy
 from rota.kernel.status import Status
 from rota.webhooks.commands import RotationRequest, rotate_secret
 from rota.webhooks.model import HOLD_DURATION
-from tests.engine.clockwork import AdjustableClock
+from tests.engine.schedule_harness import AdjustableClock
 from tests.harness import Scheduler
 from tests.webhooks.test_outbox import add as add_webhook
 from tests.webhooks.test_outbox import due_messages, fail_delivery, read_webhook, record_refusal, run_one

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from rota.db.database import SupersededError
-from rota.db.session import Reader, Session
+from rota.db.session import Reader
 from rota.db.store import Store
 from rota.engine.transaction import Transaction, TurnRequest
-from rota.errors import InvalidInput, NotFound, RotaError, StorageFull, StoreError
-from rota.executor.port import AcknowledgeOrder, ExecutorOrder, ExitReport, StartConfirmation, StartOrder
+from rota.errors import InvalidInput, NotFound
+from rota.executor.port import AcknowledgeOrder, ExecutorOrder, StartOrder
 from rota.ids import JobId, RunId
 from rota.jobs.cancel import cancel
 from rota.jobs.submission import DefaultEnvironment, Submission
 from rota.jobs.submit import submit
 from rota.kernel.events import Event
-from rota.kernel.status import STARTED, TERMINAL, Status
+from rota.kernel.status import STARTED, TERMINAL
 from tests.harness import FakeExecutor, Scheduler, SqlRunner
 
 pytestmark = pytest.mark.both_databases
@@ -56,7 +53,8 @@ class DurabilityChecker(FakeExecutor):
 def test_claim_is_stored_before_start_and_end_before_acknowledgement(
     store: Store, make_scheduler: Callable[..., Scheduler]
 ) -> None:
-    """LESSONS Dispatch: child started before its claim was durable; record written after the side effect."""
+    """LESSONS Dispatch (docs/dev/lessons.md): a child started before its claim was durable, or a record was written
+    after the side effect."""
     scheduler = make_scheduler()
     scheduler.session.close()
     reader = store.reader()
@@ -85,157 +83,6 @@ def test_responses_and_events_come_after_the_commit(scheduler: Scheduler, store:
     scheduler.engine.turn([TurnRequest(lambda tx: submit(tx, [request], environment, actor=None), respond)])
     reader.close()
     assert observed == [1, True]
-
-
-class FlakySession(Session):
-    """Fails its next commits as a full disk does."""
-
-    failures = 0
-    error: RotaError = StorageFull("the disk is full; nothing was stored")
-
-    def __init__(self, inner: Session) -> None:
-        super().__init__(inner._db)
-
-    def commit(self) -> list[Event]:
-        if self.failures:
-            self.failures -= 1
-            raise self.error
-        return super().commit()
-
-
-class FlakyStore:
-    def __init__(self, inner: Store) -> None:
-        self._inner = inner
-        self.name = inner.name
-
-    def session(self) -> Session:
-        return FlakySession(self._inner.session())
-
-    def reader(self) -> Reader:
-        return self._inner.reader()
-
-
-class FlakyScheduler(Scheduler):
-    def fail(self, commits: int = 1) -> None:
-        assert isinstance(self.session, FlakySession)
-        self.session.failures = commits
-
-    def has_store_error(self) -> bool:
-        return self.engine.store_error is not None
-
-
-@pytest.fixture
-def flaky(store: Store, tmp_path: Path) -> Iterator[FlakyScheduler]:
-    scheduler = FlakyScheduler(FlakyStore(store), tmp_path)
-    yield scheduler
-    scheduler.close()
-
-
-@pytest.mark.parametrize("failure", [StorageFull("full"), StoreError("the server is being restarted")])
-def test_scheduler_retries_when_store_fails_at_startup(
-    flaky: FlakyScheduler, monkeypatch: pytest.MonkeyPatch, failure: RotaError
-) -> None:
-    job = flaky.submit()
-    monkeypatch.setattr(FlakySession, "error", failure)
-    monkeypatch.setattr(FlakySession, "failures", 2)
-    flaky.crash()
-    assert flaky.has_store_error()
-    assert flaky.started_jobs() == []
-    flaky.fail(0)
-    flaky.run_turns()
-    assert not flaky.has_store_error()
-    assert flaky.started_jobs() == [job]
-
-
-def test_superseded_scheduler_does_not_retry_at_startup(flaky: FlakyScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FlakySession, "error", SupersededError("another scheduler has it"))
-    monkeypatch.setattr(FlakySession, "failures", 1)
-    with pytest.raises(SupersededError):
-        flaky.crash()
-
-
-def test_failed_commit_starts_nothing_and_fails_requests(flaky: FlakyScheduler, run_sql: SqlRunner) -> None:
-    flaky.fail()
-    with pytest.raises(StorageFull):
-        flaky.submit()
-    assert flaky.has_store_error()
-    assert flaky.executor.orders == []
-    assert flaky.events == []
-    assert run_sql("SELECT count(*) FROM job") == [(0,)]
-    job = flaky.submit()
-    assert not flaky.has_store_error()
-    assert flaky.started_jobs() == [job]
-    assert [event.kind for event in flaky.events] == ["job.submitted", "job.dispatched"]
-
-
-def test_claim_is_repeated_after_failed_commit(flaky: FlakyScheduler) -> None:
-    first, second = flaky.submit(), flaky.submit()
-    flaky.fail(2)
-    flaky.end_run(first)
-    assert flaky.started_jobs() == [first]
-    assert flaky.executor.acknowledged == []
-    flaky.run_turns()
-    assert flaky.has_store_error()
-    flaky.run_turns()
-    assert flaky.status(first) is Status.COMPLETED
-    assert flaky.started_jobs() == [first, second]
-    assert flaky.executor.acknowledged == [1]
-
-
-def test_executor_messages_keep_their_order_over_failures(flaky: FlakyScheduler) -> None:
-    job = flaky.submit()
-    run = flaky.find_run(job)
-    flaky.fail()
-    flaky.receive(StartConfirmation(run=run, pid=9, start_time=1))
-    flaky.fail()
-    flaky.receive(ExitReport(run=run, at=0, code=4))
-    assert flaky.status(job) is Status.DISPATCHED
-    flaky.run_turns()
-    assert (flaky.job(job).pid, flaky.status(job)) == (9, Status.FAILED)
-
-
-def test_environment_is_uploaded_again_after_failed_turn(flaky: FlakyScheduler) -> None:
-    flaky.fail()
-    with pytest.raises(StorageFull):
-        flaky.submit()
-    flaky.submit()
-    assert [type(order).__name__ for order in flaky.executor.orders] == ["EnvironmentUpload", "StartOrder"]
-
-
-def test_ping_of_failed_turn_is_sent_by_the_next(flaky: FlakyScheduler) -> None:
-    flaky.configure(start_timeout=timedelta(minutes=5))
-    flaky.clock.advance(minutes=3)
-    flaky.fail()
-    flaky.run_turns()
-    assert flaky.executor.pings == []
-    flaky.run_turns()
-    assert len(flaky.executor.pings) == 1
-
-
-def test_start_that_was_never_ordered_is_not_overdue(flaky: FlakyScheduler) -> None:
-    first, second = flaky.submit(), flaky.submit()
-    flaky.fail()
-    flaky.end_run(first)  # the claim of the second is undone too
-    flaky.cancel(second)
-    flaky.clock.advance(minutes=6)
-    flaky.run_turns()
-    assert flaky.engine.silence is None
-
-
-def test_recovery_is_repeated_after_failed_commit(flaky: FlakyScheduler) -> None:
-    job = flaky.submit()
-    flaky.session.close()
-    flaky.executor = FakeExecutor()
-    boot, flaky.run_turns = flaky.run_turns, lambda: None  # type: ignore[method-assign]
-    flaky.start_engine()
-    flaky.run_turns = boot  # type: ignore[method-assign]
-    flaky.fail()
-    flaky.run_turns()
-    assert flaky.has_store_error()
-    assert flaky.started_jobs() == []
-    flaky.run_turns()
-    assert flaky.engine.recovery_counts == {"requeued": 1}
-    assert flaky.started_jobs() == [job]
 
 
 def test_refusal_in_a_batch_undoes_only_itself(scheduler: Scheduler, run_sql: SqlRunner) -> None:
@@ -291,12 +138,3 @@ def test_submit_that_database_refuses_fails_alone(scheduler: Scheduler) -> None:
     first, refused, third = responses
     assert isinstance(refused, Exception)
     assert [scheduler.job(response.jobs[0]).spec.name for response in (first, third)] == ["one", "three"]
-
-
-def test_draining_engine_starts_nothing_and_records_ends(scheduler: Scheduler) -> None:
-    first, second = scheduler.submit(), scheduler.submit()
-    scheduler.engine.is_draining = True
-    scheduler.end_run(first)
-    assert scheduler.status(first) is Status.COMPLETED
-    assert scheduler.started_jobs() == [first]
-    assert scheduler.status(second) is Status.QUEUED

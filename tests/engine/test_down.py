@@ -1,4 +1,4 @@
-"""`down --kill`: running jobs end as FAILED `stopped by shutdown`, like every other end."""
+"""`down`: no job starts during the shutdown. With `--kill`, running jobs end as FAILED `stopped by shutdown`."""
 
 from __future__ import annotations
 
@@ -95,3 +95,12 @@ def test_crash_during_shutdown_does_not_change_the_end(scheduler: Scheduler) -> 
     assert scheduler.executor.stops == [run]
     scheduler.receive(ExitReport(run=run, at=0, signal=9, ended_by="stop"))
     assert scheduler.job(job).reason == "stopped by shutdown"
+
+
+def test_draining_engine_starts_nothing_and_records_ends(scheduler: Scheduler) -> None:
+    first, second = scheduler.submit(), scheduler.submit()
+    scheduler.engine.is_draining = True
+    scheduler.end_run(first)
+    assert scheduler.status(first) is Status.COMPLETED
+    assert scheduler.started_jobs() == [first]
+    assert scheduler.status(second) is Status.QUEUED

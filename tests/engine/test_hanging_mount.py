@@ -15,7 +15,7 @@ from rota.errors import ServiceUnavailable
 from rota.jobs import submit_preparation
 from rota.jobs.submission import Submission
 from rota.jobs.submit_preparation import SubmitPreparer
-from tests.engine.clockwork import ScheduleDriver
+from tests.engine.schedule_harness import ScheduleDriver
 from tests.harness import DEFAULT_ENVIRONMENT, Scheduler
 
 

@@ -54,7 +54,7 @@ def test_lane_has_the_rank_of_its_first_ready_job(lanes: tuple[Scheduler, list[J
 
 
 def test_new_head_of_a_lane_with_equal_count_takes_effect(scheduler: Scheduler, run_sql: SqlRunner) -> None:
-    """The lane has as many ready jobs as before, but another head: the higher priority takes the turn of the lock."""
+    """The lane has as many ready jobs as before, but another head: the higher priority is the lock's next job."""
     blocker = scheduler.submit()
     low = scheduler.submit(locks=["repo"])
     middle = scheduler.submit(flow="f", priority=3)

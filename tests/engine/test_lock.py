@@ -10,7 +10,7 @@ from rota.executor.port import RunReport, StartFailure
 from rota.jobs.schemas import LockView
 from rota.kernel.locks import LockFront
 from rota.kernel.status import Status
-from tests.engine.clockwork import AdjustableClock
+from tests.engine.schedule_harness import AdjustableClock
 from tests.harness import Scheduler
 
 pytestmark = pytest.mark.both_databases

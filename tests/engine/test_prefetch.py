@@ -32,8 +32,8 @@ from rota.ids import JobId, RunId, format_job_id
 from rota.jobs.edit import EditRequest, edit
 from rota.kernel.prefetch import MAX_SHORT_RUN, PREFETCH_DEPTH
 from rota.kernel.status import Status
-from tests.engine.clockwork import AdjustableClock, ScheduleDriver
-from tests.engine.test_commit import FlakyScheduler, FlakySession, FlakyStore
+from tests.engine.schedule_harness import AdjustableClock, ScheduleDriver
+from tests.engine.test_store_failure import FlakyScheduler, FlakySession, FlakyStore
 from tests.harness import FakeClock, FakeExecutor, Scheduler, SqlRunner
 
 SECOND = timedelta(seconds=1)

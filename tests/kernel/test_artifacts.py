@@ -20,7 +20,7 @@ from rota.kernel.gates import ARTIFACTS
 from rota.kernel.status import ACTIVE, STARTED, TERMINAL, Status
 from rota.kernel.verdict import PASS, Block, Undecided, Verdict, Wait, WaitKind
 from rota.naming import has_line_break
-from tests.kernel.making import candidate, gate_context, need
+from tests.kernel.factories import candidate, gate_context, need
 
 FAILURES = sorted(TERMINAL - {Status.COMPLETED, Status.SKIPPED})
 MISSING: dict[Fact, FactValue] = {FileExists("/a"): False, BranchHead("/repo/.git", "main"): None}

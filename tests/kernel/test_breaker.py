@@ -28,7 +28,7 @@ from rota.kernel.breaker import (
 )
 from rota.kernel.run import CRASH_RECOVERY, STOPPED_BY_SHUTDOWN, UNKNOWN_EXIT, RunResult
 from rota.kernel.status import Status
-from tests.kernel.making import NOW
+from tests.kernel.factories import NOW
 
 JOB, OTHER = JobId(1), JobId(2)
 POLICY = BreakerPolicy(failures=3, window=timedelta(minutes=10), cool_down=timedelta(minutes=5))

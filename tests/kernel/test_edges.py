@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rota.kernel.edges import DependencyPolicy, EdgeState, UnmetEdge, edge_state, judge_edges, policies_met_by
 from rota.kernel.status import ACTIVE, TERMINAL, Status
 from rota.kernel.verdict import PASS, Block, SkipVerdict, Verdict, Wait, WaitKind
-from tests.kernel.making import edge
+from tests.kernel.factories import edge
 
 SUCCESS, FINISHED, FAILED = DependencyPolicy.SUCCESS, DependencyPolicy.FINISHED, DependencyPolicy.FAILED
 

@@ -18,7 +18,7 @@ from rota.kernel.locks import LockFront
 from rota.kernel.status import IllegalTransition, Status
 from rota.kernel.tick import Placement, can_skip_evaluation, evaluate
 from rota.kernel.verdict import WaitKind
-from tests.kernel.making import EXCLUSIVE, NOW, SHARED, candidate, edge, gate_context, lock, rank
+from tests.kernel.factories import EXCLUSIVE, NOW, SHARED, candidate, edge, gate_context, lock, rank
 
 LATER = NOW + timedelta(hours=1)
 OPEN = (edge(9, Status.RUNNING),)

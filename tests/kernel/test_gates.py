@@ -17,7 +17,7 @@ from rota.kernel.gates import BEFORE_LOCKS, GATES, first_verdict
 from rota.kernel.locks import LockFront
 from rota.kernel.status import Status
 from rota.kernel.verdict import PASS, Block, Pass, SkipVerdict, Undecided, Verdict, Wait, WaitKind
-from tests.kernel.making import EXCLUSIVE, NOW, REPOSITORY, candidate, edge, gate_context, need, pin
+from tests.kernel.factories import EXCLUSIVE, NOW, REPOSITORY, candidate, edge, gate_context, need, pin
 
 PAGE = (Path(__file__).parents[2] / "docs/concepts/gates.md").read_text()
 ORDER = ("after", "artifacts", "pinned head", "delay", "paused", "size", "locks", "reservation", "pools")

@@ -14,7 +14,7 @@ from rota.kernel.breaker import BreakerStates, OpenState, ProbingState
 from rota.kernel.holds import Pause, PauseState, format_time, judge_delay, judge_pause, scopes_of
 from rota.kernel.status import Status
 from rota.kernel.verdict import PASS, Wait, WaitKind
-from tests.kernel.making import NOW
+from tests.kernel.factories import NOW
 
 MICROSECOND = timedelta(microseconds=1)
 TOKYO = timezone(timedelta(hours=9))

@@ -13,7 +13,7 @@ from rota.kernel.job import EDITABLE_FIELDS, FROZEN_FIELDS, Job, Spec, changed_f
 from rota.kernel.retry import RetryPolicy
 from rota.kernel.run import Run
 from rota.kernel.status import STARTED, WAITING, Status
-from tests.kernel.making import NOW
+from tests.kernel.factories import NOW
 
 SPEC = Spec(command=("agent", "plan"), cwd="/work", environment=1, name="plan", params={"key": "value"})
 RUN = Run(

@@ -15,7 +15,7 @@ from rota.kernel.locks import Lock, LockBoard, LockFront, LockMode
 from rota.kernel.queue import Rank
 from rota.kernel.status import Status
 from rota.kernel.verdict import PASS, Pass, Wait, WaitKind
-from tests.kernel.making import EXCLUSIVE, SHARED, lock, rank
+from tests.kernel.factories import EXCLUSIVE, SHARED, lock, rank
 
 
 def _board(*contenders: tuple[int, str], held: LockMode | None = None) -> LockBoard:

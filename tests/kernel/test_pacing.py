@@ -9,7 +9,7 @@ import pytest
 from rota.kernel.pacing import DispatchInterval, PaceState, StartOutlook, compute_outlook, effective_batch_size
 from rota.kernel.status import Status
 from rota.kernel.verdict import Wait, WaitKind
-from tests.kernel.making import NOW
+from tests.kernel.factories import NOW
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 

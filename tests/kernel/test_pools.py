@@ -12,7 +12,7 @@ from rota.kernel.job import Spec
 from rota.kernel.pools import PoolBoard, PoolPolicy, PoolSizes, pool_sort_key
 from rota.kernel.status import Status
 from rota.kernel.verdict import PASS, Pass, Wait, WaitKind
-from tests.kernel.making import rank
+from tests.kernel.factories import rank
 
 
 def _spec(pools: Mapping[str, int] | None = None, **fields: str) -> Spec:

@@ -19,7 +19,7 @@ from rota.kernel.reservations import (
     reservation_rank,
 )
 from rota.kernel.tick import plan
-from tests.kernel.making import NOW, lane, lock, rank, snapshot
+from tests.kernel.factories import NOW, lane, lock, rank, snapshot
 
 POOLS = ("global", "resource/a", "resource/b")
 demands = st.dictionaries(st.sampled_from(POOLS), st.integers(1, 3), min_size=1)

@@ -19,7 +19,7 @@ from rota.kernel.pools import PoolSizes
 from rota.kernel.queue import Rank
 from rota.kernel.tick import StartPlan, compute_bound, plan
 from rota.kernel.verdict import Pass
-from tests.kernel.making import NOW, lane, rank, snapshot
+from tests.kernel.factories import NOW, lane, rank, snapshot
 
 ONE = {"global": 1}
 

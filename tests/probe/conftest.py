@@ -39,7 +39,7 @@ def repository_of_format(tmp_path_factory: pytest.TempPathFactory) -> Repository
 
 
 @pytest.fixture(params=["sha1", "sha256", "ref-storage", "reftable"])
-def tree(repository_of_format: RepositoryFactory, tmp_path: Path, request: pytest.FixtureRequest) -> GitTree:
+def any_repository(repository_of_format: RepositoryFactory, tmp_path: Path, request: pytest.FixtureRequest) -> GitTree:
     """Repository with one commit on main, in each format that git writes."""
     if request.param == "reftable" and not has_ref_formats():
         pytest.skip("this git has no reftable (2.45 or newer)")
@@ -47,6 +47,6 @@ def tree(repository_of_format: RepositoryFactory, tmp_path: Path, request: pytes
 
 
 @pytest.fixture
-def plain(repository_of_format: RepositoryFactory, tmp_path: Path) -> GitTree:
+def repository(repository_of_format: RepositoryFactory, tmp_path: Path) -> GitTree:
     """Repository in the default format with one commit on main."""
     return GitTree(shutil.copytree(repository_of_format("sha1"), tmp_path / "plain"))

@@ -20,77 +20,77 @@ def observe_file(probe: LocalProbe, tree: GitTree, branch: str, path: str) -> Fa
     return probe.observe([fact])[fact]
 
 
-def test_file_exists_only_in_branches_that_contain_it(probe: LocalProbe, tree: GitTree) -> None:
-    assert observe_file(probe, tree, "main", "plans/foo.md") is False
-    tree.git("checkout", "-q", "-b", "draft/foo")
-    tree.commit("plans/foo.md")
-    assert observe_file(probe, tree, "draft/foo", "plans/foo.md") is True
-    assert observe_file(probe, tree, "main", "plans/foo.md") is False
-    tree.git("rm", "-q", "plans/foo.md")
-    tree.commit()
-    assert observe_file(probe, tree, "draft/foo", "plans/foo.md") is False
-    assert observe_file(probe, tree, "gone", "plans/foo.md") is False
+def test_file_exists_only_in_branches_that_contain_it(probe: LocalProbe, any_repository: GitTree) -> None:
+    assert observe_file(probe, any_repository, "main", "plans/foo.md") is False
+    any_repository.git("checkout", "-q", "-b", "draft/foo")
+    any_repository.commit("plans/foo.md")
+    assert observe_file(probe, any_repository, "draft/foo", "plans/foo.md") is True
+    assert observe_file(probe, any_repository, "main", "plans/foo.md") is False
+    any_repository.git("rm", "-q", "plans/foo.md")
+    any_repository.commit()
+    assert observe_file(probe, any_repository, "draft/foo", "plans/foo.md") is False
+    assert observe_file(probe, any_repository, "gone", "plans/foo.md") is False
 
 
-def test_uncommitted_file_is_not_in_the_branch(probe: LocalProbe, tree: GitTree) -> None:
-    (tree.path / "new.md").write_text("")
-    assert observe_file(probe, tree, "main", "new.md") is False
-    tree.git("add", "new.md")
-    assert observe_file(probe, tree, "main", "new.md") is False
-    tree.commit()
-    assert observe_file(probe, tree, "main", "new.md") is True
+def test_uncommitted_file_is_not_in_the_branch(probe: LocalProbe, any_repository: GitTree) -> None:
+    (any_repository.path / "new.md").write_text("")
+    assert observe_file(probe, any_repository, "main", "new.md") is False
+    any_repository.git("add", "new.md")
+    assert observe_file(probe, any_repository, "main", "new.md") is False
+    any_repository.commit()
+    assert observe_file(probe, any_repository, "main", "new.md") is True
 
 
-def test_file_in_packed_branch_and_packed_objects(probe: LocalProbe, tree: GitTree) -> None:
-    tree.commit("plans/foo.md")
-    tree.git("branch", "draft/foo")
-    tree.git("gc", "-q", "--prune=now")
-    assert observe_file(probe, tree, "draft/foo", "plans/foo.md") is True
-    tree.commit("plans/bar.md")
-    tree.git("branch", "-f", "draft/foo")
-    tree.git("gc", "-q", "--prune=now")
-    assert observe_file(probe, tree, "draft/foo", "plans/bar.md") is True
-    assert observe_file(probe, tree, "draft/foo", "plans/foo.md") is True
+def test_file_in_packed_branch_and_packed_objects(probe: LocalProbe, any_repository: GitTree) -> None:
+    any_repository.commit("plans/foo.md")
+    any_repository.git("branch", "draft/foo")
+    any_repository.git("gc", "-q", "--prune=now")
+    assert observe_file(probe, any_repository, "draft/foo", "plans/foo.md") is True
+    any_repository.commit("plans/bar.md")
+    any_repository.git("branch", "-f", "draft/foo")
+    any_repository.git("gc", "-q", "--prune=now")
+    assert observe_file(probe, any_repository, "draft/foo", "plans/bar.md") is True
+    assert observe_file(probe, any_repository, "draft/foo", "plans/foo.md") is True
 
 
-def test_folder_is_not_a_file(probe: LocalProbe, tree: GitTree) -> None:
-    tree.commit("plans/deep/foo.md", "plan")
+def test_folder_is_not_a_file(probe: LocalProbe, any_repository: GitTree) -> None:
+    any_repository.commit("plans/deep/foo.md", "plan")
     for path in ("plans", "plans/deep", "plans/deep/", ""):
-        assert observe_file(probe, tree, "main", path) is False, path
-    assert observe_file(probe, tree, "main", "plan") is True
-    assert observe_file(probe, tree, "main", "plan/foo.md") is False, "a file is not a folder"
+        assert observe_file(probe, any_repository, "main", path) is False, path
+    assert observe_file(probe, any_repository, "main", "plan") is True
+    assert observe_file(probe, any_repository, "main", "plan/foo.md") is False, "a file is not a folder"
 
 
-def test_submodule_is_not_a_file_and_symlink_is(probe: LocalProbe, tree: GitTree) -> None:
-    oid = tree.git("rev-parse", "main")
-    tree.git("update-index", "--add", "--cacheinfo", f"160000,{oid},module")
-    (tree.path / "link").symlink_to("nowhere")
-    tree.git("add", "link")
-    tree.commit()
-    assert observe_file(probe, tree, "main", "module") is False
-    assert observe_file(probe, tree, "main", "module/foo.md") is False
-    assert observe_file(probe, tree, "main", "link") is True
+def test_submodule_is_not_a_file_and_symlink_is(probe: LocalProbe, any_repository: GitTree) -> None:
+    oid = any_repository.git("rev-parse", "main")
+    any_repository.git("update-index", "--add", "--cacheinfo", f"160000,{oid},module")
+    (any_repository.path / "link").symlink_to("nowhere")
+    any_repository.git("add", "link")
+    any_repository.commit()
+    assert observe_file(probe, any_repository, "main", "module") is False
+    assert observe_file(probe, any_repository, "main", "module/foo.md") is False
+    assert observe_file(probe, any_repository, "main", "link") is True
 
 
 @pytest.mark.parametrize("path", ["a b/c d.md", "größe/日本.md", "a:b/c", "-x", "a*b", "tab\there", "x missing"])
-def test_unusual_paths(probe: LocalProbe, tree: GitTree, path: str) -> None:
-    assert observe_file(probe, tree, "main", path) is False
-    tree.commit(path)
-    assert observe_file(probe, tree, "main", path) is True
-    assert observe_file(probe, tree, "main", f"./{path}") is True
+def test_unusual_paths(probe: LocalProbe, any_repository: GitTree, path: str) -> None:
+    assert observe_file(probe, any_repository, "main", path) is False
+    any_repository.commit(path)
+    assert observe_file(probe, any_repository, "main", path) is True
+    assert observe_file(probe, any_repository, "main", f"./{path}") is True
 
 
 @pytest.mark.parametrize("path", ["/README.md", "../README.md", "..", "a\nb", "a/\n/b", "a\0b", "\ud800", "\ud800/a"])
-def test_impossible_path_does_not_affect_other_facts(probe: LocalProbe, plain: GitTree, path: str) -> None:
-    good, bad = BranchFile(plain.common, "main", "README.md"), BranchFile(plain.common, "main", path)
+def test_impossible_path_does_not_affect_other_facts(probe: LocalProbe, repository: GitTree, path: str) -> None:
+    good, bad = BranchFile(repository.common, "main", "README.md"), BranchFile(repository.common, "main", path)
     assert probe.observe([bad, good]) == {good: True, bad: False}
 
 
 def test_one_git_process_reads_many_files_and_results_are_cached(
-    probe: LocalProbe, plain: GitTree, monkeypatch: pytest.MonkeyPatch
+    probe: LocalProbe, repository: GitTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain.commit(*(f"plans/{number}.md" for number in range(50)))
-    common = plain.common
+    repository.commit(*(f"plans/{number}.md" for number in range(50)))
+    common = repository.common
     commands: list[str] = []
     real_run = subprocess.run
 
@@ -106,37 +106,37 @@ def test_one_git_process_reads_many_files_and_results_are_cached(
     assert commands == ["cat-file"]
 
 
-def test_heads_are_read_without_git(probe: LocalProbe, plain: GitTree, monkeypatch: pytest.MonkeyPatch) -> None:
-    common, oid = plain.common, plain.git("rev-parse", "main")
+def test_heads_are_read_without_git(probe: LocalProbe, repository: GitTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    common, oid = repository.common, repository.git("rev-parse", "main")
     monkeypatch.setenv("PATH", "/nowhere")
     assert probe.observe([BranchHead(common, "main")]) == {BranchHead(common, "main"): oid}
 
 
 def test_unfetched_content_of_a_partial_clone_counts_as_existing(
-    probe: LocalProbe, plain: GitTree, tmp_path: Path
+    probe: LocalProbe, repository: GitTree, tmp_path: Path
 ) -> None:
-    plain.commit("plans/foo.md")
-    plain.git("config", "uploadpack.allowFilter", "true")
+    repository.commit("plans/foo.md")
+    repository.git("config", "uploadpack.allowFilter", "true")
     clone = tmp_path / "clone"
-    plain.git("clone", "-q", "--filter=blob:none", "--no-checkout", plain.path.as_uri(), str(clone))
-    plain.path.rename(tmp_path / "away")
+    repository.git("clone", "-q", "--filter=blob:none", "--no-checkout", repository.path.as_uri(), str(clone))
+    repository.path.rename(tmp_path / "away")
     assert observe_file(probe, GitTree(clone), "main", "plans/foo.md") is True
     assert observe_file(probe, GitTree(clone), "main", "plans/bar.md") is False
 
 
-def test_replacement_objects_are_ignored(probe: LocalProbe, plain: GitTree) -> None:
-    first = plain.git("rev-parse", "main")
-    second = plain.commit("new.md")
-    plain.git("replace", second, first)
-    assert observe_file(probe, plain, "main", "new.md") is True
+def test_replacement_objects_are_ignored(probe: LocalProbe, repository: GitTree) -> None:
+    first = repository.git("rev-parse", "main")
+    second = repository.commit("new.md")
+    repository.git("replace", second, first)
+    assert observe_file(probe, repository, "main", "new.md") is True
 
 
 def test_file_in_place_of_a_folder_is_not_read(
-    probe: LocalProbe, plain: GitTree, monkeypatch: pytest.MonkeyPatch
+    probe: LocalProbe, repository: GitTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (plain.path / "plans").write_bytes(b"\n" * 1_000_000)
-    plain.git("add", "plans")
-    plain.commit()
+    (repository.path / "plans").write_bytes(b"\n" * 1_000_000)
+    repository.git("add", "plans")
+    repository.commit()
     sizes: list[int] = []
 
     def measure_output(*arguments: Any, **options: Any) -> tuple[bytes, str | None]:
@@ -145,7 +145,7 @@ def test_file_in_place_of_a_folder_is_not_read(
         return result
 
     monkeypatch.setattr(branch_files, "run_git_with_error", measure_output)
-    assert observe_file(probe, plain, "main", "plans/foo.md") is False
+    assert observe_file(probe, repository, "main", "plans/foo.md") is False
     assert len(sizes) == 1
     assert sizes[0] < 1000
 

@@ -25,35 +25,35 @@ def observe_three_times(probe: LocalProbe, facts: list[Fact]) -> dict[Fact, Fact
 
 
 def test_bad_repository_does_not_affect_others(
-    probe: LocalProbe, plain: GitTree, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    probe: LocalProbe, repository: GitTree, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good = BranchHead(plain.common, "main")
+    good = BranchHead(repository.common, "main")
     bad: list[Fact] = [
         BranchHead(f"{tmp_path}/gone", "main"),
         BranchFile(f"{tmp_path}/gone", "main", "x"),
         BranchHead("a\0b", "main"),
     ]
-    file = FileExists(str(plain.path / "README.md"))
+    file = FileExists(str(repository.path / "README.md"))
     observed = observe_three_times(probe, [*bad, good, file])
     assert observed == {
         bad[0]: None,
         bad[1]: False,
         bad[2]: UNREADABLE,
-        good: plain.git("rev-parse", "main"),
+        good: repository.git("rev-parse", "main"),
         file: True,
     }
     assert len(logged_warnings(caplog)) == 2
     assert f"repository {tmp_path}/gone cannot be read" in caplog.text
 
 
-def test_repository_below_a_file_does_not_exist(probe: LocalProbe, plain: GitTree) -> None:
-    below = str(plain.path / "README.md/repo")
+def test_repository_below_a_file_does_not_exist(probe: LocalProbe, repository: GitTree) -> None:
+    below = str(repository.path / "README.md/repo")
     head, fact = BranchHead(below, "main"), BranchFile(below, "main", "README.md")
     assert observe_three_times(probe, [head, fact]) == {head: None, fact: False}
 
 
 def test_unreachable_repository_is_unreadable(
-    probe: LocalProbe, plain: GitTree, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    probe: LocalProbe, repository: GitTree, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ring = tmp_path / "ring"
     ring.symlink_to(ring)
@@ -62,19 +62,19 @@ def test_unreachable_repository_is_unreadable(
     assert len(logged_warnings(caplog)) == 1
     ring.unlink()
     assert probe.observe([head, fact]) == {head: None, fact: False}
-    ring.symlink_to(plain.path)
-    assert probe.observe([head, fact]) == {head: plain.git("rev-parse", "main"), fact: False}
+    ring.symlink_to(repository.path)
+    assert probe.observe([head, fact]) == {head: repository.git("rev-parse", "main"), fact: False}
 
 
 def test_restored_repository_is_read_again(
-    probe: LocalProbe, plain: GitTree, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    probe: LocalProbe, repository: GitTree, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    head, oid = BranchHead(plain.common, "main"), plain.git("rev-parse", "main")
+    head, oid = BranchHead(repository.common, "main"), repository.git("rev-parse", "main")
     assert probe.observe([head]) == {head: oid}
-    plain.path.rename(tmp_path / "away")
+    repository.path.rename(tmp_path / "away")
     assert observe_three_times(probe, [head]) == {head: None}
-    (tmp_path / "away").rename(plain.path)
+    (tmp_path / "away").rename(repository.path)
     assert observe_three_times(probe, [head]) == {head: oid}
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
@@ -83,23 +83,23 @@ def test_restored_repository_is_read_again(
     "content", [b"", b"\0" * 41, b"nonsense\n", b"12345\n", b"ref: /etc/passwd", b"ref: refs/../x"]
 )
 def test_bad_ref_does_not_affect_others(
-    probe: LocalProbe, plain: GitTree, content: bytes, caplog: pytest.LogCaptureFixture
+    probe: LocalProbe, repository: GitTree, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A power loss can leave refs without content."""
-    Path(plain.common, "refs/heads/bad").write_bytes(content)
-    good, bad, gone = (BranchHead(plain.common, branch) for branch in ("main", "bad", "gone"))
-    held, within = (BranchFile(plain.common, branch, "README.md") for branch in ("main", "bad"))
+    Path(repository.common, "refs/heads/bad").write_bytes(content)
+    good, bad, gone = (BranchHead(repository.common, branch) for branch in ("main", "bad", "gone"))
+    held, within = (BranchFile(repository.common, branch, "README.md") for branch in ("main", "bad"))
     observed = observe_three_times(probe, [bad, within, good, held, gone])
     assert observed == {
         bad: UNREADABLE,
         within: UNREADABLE,
-        good: plain.git("rev-parse", "main"),
+        good: repository.git("rev-parse", "main"),
         held: True,
         gone: None,
     }
     assert len(logged_warnings(caplog)) == 1
-    assert f"branch bad of {plain.common} cannot be read" in caplog.text
-    Path(plain.common, "refs/heads/bad").unlink()
+    assert f"branch bad of {repository.common} cannot be read" in caplog.text
+    Path(repository.common, "refs/heads/bad").unlink()
     assert probe.observe([bad, within]) == {bad: None, within: False}
 
 
@@ -117,20 +117,20 @@ def test_bad_ref_in_git_only_storage_is_unreadable(probe: LocalProbe, tmp_path: 
     assert probe.observe([good, bad, within]) == {good: oid, bad: UNREADABLE, within: UNREADABLE}
 
 
-def test_broken_loose_ref_hides_packed_ref(probe: LocalProbe, plain: GitTree) -> None:
-    plain.git("pack-refs", "--all")
-    Path(plain.common, "refs/heads/main").write_bytes(b"")
-    assert probe.observe([BranchHead(plain.common, "main")]) == {BranchHead(plain.common, "main"): UNREADABLE}
+def test_broken_loose_ref_hides_packed_ref(probe: LocalProbe, repository: GitTree) -> None:
+    repository.git("pack-refs", "--all")
+    Path(repository.common, "refs/heads/main").write_bytes(b"")
+    assert probe.observe([BranchHead(repository.common, "main")]) == {BranchHead(repository.common, "main"): UNREADABLE}
 
 
 @pytest.mark.parametrize("is_ring", [True, False], ids=["ring", "folder"])
 def test_unreadable_packed_refs(
-    probe: LocalProbe, plain: GitTree, is_ring: bool, caplog: pytest.LogCaptureFixture
+    probe: LocalProbe, repository: GitTree, is_ring: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A branch with a loose ref is still known. Any other branch is unreadable, because it may be packed."""
-    oid, packed = plain.git("rev-parse", "main"), Path(plain.common, "packed-refs")
+    oid, packed = repository.git("rev-parse", "main"), Path(repository.common, "packed-refs")
     packed.symlink_to(packed) if is_ring else packed.mkdir()
-    loose, other = BranchHead(plain.common, "main"), BranchHead(plain.common, "other")
+    loose, other = BranchHead(repository.common, "main"), BranchHead(repository.common, "other")
     assert observe_three_times(probe, [loose, other]) == {loose: oid, other: UNREADABLE}
     assert len(logged_warnings(caplog)) == 1
     packed.unlink() if is_ring else packed.rmdir()
@@ -138,20 +138,20 @@ def test_unreadable_packed_refs(
 
 
 @pytest.mark.parametrize("ending", [b"\0" * 70, b"nonsense\n", None], ids=["zeros", "nonsense", "cut off"])
-def test_damaged_packed_refs(probe: LocalProbe, plain: GitTree, ending: bytes | None) -> None:
-    plain.git("pack-refs", "--all")
-    packed = Path(plain.common, "packed-refs")
+def test_damaged_packed_refs(probe: LocalProbe, repository: GitTree, ending: bytes | None) -> None:
+    repository.git("pack-refs", "--all")
+    packed = Path(repository.common, "packed-refs")
     packed.write_bytes(packed.read_bytes()[:-3] if ending is None else ending)
-    assert "line in .git/packed-refs" in run_git(plain.path, "rev-parse", "main").stderr
-    facts: list[Fact] = [BranchHead(plain.common, "main"), BranchHead(plain.common, "ma")]
+    assert "line in .git/packed-refs" in run_git(repository.path, "rev-parse", "main").stderr
+    facts: list[Fact] = [BranchHead(repository.common, "main"), BranchHead(repository.common, "ma")]
     assert probe.observe(facts) == dict.fromkeys(facts, UNREADABLE)
 
 
 def test_unreadable_config_makes_all_facts_unreadable(
-    probe: LocalProbe, plain: GitTree, caplog: pytest.LogCaptureFixture
+    probe: LocalProbe, repository: GitTree, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without its config, the ref storage of the repository is unknown."""
-    common, config = plain.common, Path(plain.common, "config")
+    common, config = repository.common, Path(repository.common, "config")
     config.unlink()
     config.symlink_to(config)
     facts: list[Fact] = [
@@ -179,16 +179,16 @@ def test_failed_list_of_branches_makes_all_facts_unreadable(probe: LocalProbe, t
     assert list(probe.observe(facts).values()) == [oid, None, True]
 
 
-def test_fifo_in_place_of_ref_does_not_block(probe: LocalProbe, plain: GitTree) -> None:
-    os.mkfifo(f"{plain.common}/refs/heads/pipe")
-    assert probe.observe([BranchHead(plain.common, "pipe")]) == {BranchHead(plain.common, "pipe"): UNREADABLE}
+def test_fifo_in_place_of_ref_does_not_block(probe: LocalProbe, repository: GitTree) -> None:
+    os.mkfifo(f"{repository.common}/refs/heads/pipe")
+    assert probe.observe([BranchHead(repository.common, "pipe")]) == {BranchHead(repository.common, "pipe"): UNREADABLE}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_refs_without_permission_are_unreadable(
-    probe: LocalProbe, plain: GitTree, caplog: pytest.LogCaptureFixture
+    probe: LocalProbe, repository: GitTree, caplog: pytest.LogCaptureFixture
 ) -> None:
-    head, refs = BranchHead(plain.common, "main"), Path(plain.common, "refs/heads")
+    head, refs = BranchHead(repository.common, "main"), Path(repository.common, "refs/heads")
     refs.chmod(0)
     observed = observe_three_times(probe, [head])
     refs.chmod(0o700)
@@ -197,20 +197,22 @@ def test_refs_without_permission_are_unreadable(
 
 
 def test_ref_with_symlink_loop_is_unreadable(
-    probe: LocalProbe, plain: GitTree, caplog: pytest.LogCaptureFixture
+    probe: LocalProbe, repository: GitTree, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ring = Path(plain.common, "refs/heads/ring")
+    ring = Path(repository.common, "refs/heads/ring")
     ring.symlink_to("ring")
-    head = BranchHead(plain.common, "ring")
+    head = BranchHead(repository.common, "ring")
     assert observe_three_times(probe, [head]) == {head: UNREADABLE}
     assert len(logged_warnings(caplog)) == 1
 
 
-def test_file_of_lost_commit_is_unreadable(probe: LocalProbe, plain: GitTree, caplog: pytest.LogCaptureFixture) -> None:
+def test_file_of_lost_commit_is_unreadable(
+    probe: LocalProbe, repository: GitTree, caplog: pytest.LogCaptureFixture
+) -> None:
     lost = "1" * 40
-    Path(plain.common, "refs/heads/lost").write_text(f"{lost}\n")
-    facts: list[Fact] = [BranchFile(plain.common, branch, "README.md") for branch in ("lost", "main")]
-    assert list(observe_three_times(probe, [*facts, BranchHead(plain.common, "lost")]).values()) == [
+    Path(repository.common, "refs/heads/lost").write_text(f"{lost}\n")
+    facts: list[Fact] = [BranchFile(repository.common, branch, "README.md") for branch in ("lost", "main")]
+    assert list(observe_three_times(probe, [*facts, BranchHead(repository.common, "lost")]).values()) == [
         UNREADABLE,
         True,
         lost,
@@ -220,15 +222,19 @@ def test_file_of_lost_commit_is_unreadable(probe: LocalProbe, plain: GitTree, ca
 
 @pytest.mark.parametrize("length", [0, 20, -6], ids=["nothing", "the beginning", "nearly all"])
 def test_corrupt_tree_does_not_affect_other_branches(
-    probe: LocalProbe, plain: GitTree, length: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    probe: LocalProbe,
+    repository: GitTree,
+    length: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Git reports some corrupt objects as missing, and exits on others."""
-    common = plain.common
+    common = repository.common
     for number in range(8):
-        plain.git("checkout", "-q", "-b", f"b{number}")
-        plain.commit(f"plans/{number}.md")
+        repository.git("checkout", "-q", "-b", f"b{number}")
+        repository.commit(f"plans/{number}.md")
     facts = [BranchFile(common, f"b{number}", f"plans/{number}.md") for number in range(8)]
-    tree = plain.git("rev-parse", "b5:plans")
+    tree = repository.git("rev-parse", "b5:plans")
     path = Path(common, "objects", tree[:2], tree[2:])
     content = path.read_bytes()
     path.chmod(0o600)
@@ -244,69 +250,73 @@ def test_corrupt_tree_does_not_affect_other_branches(
 @pytest.mark.xfail(reason="git reports a lost folder like one that never existed, and the result is cached forever")
 @pytest.mark.parametrize("folder", ["plans", "plans/deep"])
 def test_file_in_lost_folder_is_unreadable(
-    probe: LocalProbe, plain: GitTree, folder: str, monkeypatch: pytest.MonkeyPatch
+    probe: LocalProbe, repository: GitTree, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain.commit("plans/deep/foo.md")
-    oid = plain.git("rev-parse", f"main:{folder}")
-    path = Path(plain.common, "objects", oid[:2], oid[2:])
-    path.rename(plain.path / "away")
-    facts = [BranchFile(plain.common, "main", name) for name in ("plans/deep/foo.md", "README.md", "gone/foo.md")]
+    repository.commit("plans/deep/foo.md")
+    oid = repository.git("rev-parse", f"main:{folder}")
+    path = Path(repository.common, "objects", oid[:2], oid[2:])
+    path.rename(repository.path / "away")
+    facts = [BranchFile(repository.common, "main", name) for name in ("plans/deep/foo.md", "README.md", "gone/foo.md")]
     assert list(probe.observe(facts).values()) == [UNREADABLE, True, False]
-    (plain.path / "away").rename(path)
+    (repository.path / "away").rename(path)
     monkeypatch.setattr("rota.probe.branch_files.time.monotonic", lambda: 1e12)
     assert list(probe.observe(facts).values()) == [True, True, False]
 
 
-def test_files_in_lost_root_tree_are_unreadable(probe: LocalProbe, plain: GitTree) -> None:
-    oid = plain.git("rev-parse", "main^{tree}")
-    Path(plain.common, "objects", oid[:2], oid[2:]).unlink()
-    facts = [BranchFile(plain.common, "main", name) for name in ("README.md", "gone.md", "plans/foo.md", "/no/path")]
+def test_files_in_lost_root_tree_are_unreadable(probe: LocalProbe, repository: GitTree) -> None:
+    oid = repository.git("rev-parse", "main^{tree}")
+    Path(repository.common, "objects", oid[:2], oid[2:]).unlink()
+    facts = [
+        BranchFile(repository.common, "main", name) for name in ("README.md", "gone.md", "plans/foo.md", "/no/path")
+    ]
     assert list(observe_three_times(probe, list(facts)).values()) == [UNREADABLE, UNREADABLE, UNREADABLE, False]
 
 
-def test_git_warning_does_not_hide_readable_files(probe: LocalProbe, plain: GitTree) -> None:
+def test_git_warning_does_not_hide_readable_files(probe: LocalProbe, repository: GitTree) -> None:
     """The object store of an alternate repository is gone: git prints an error each time and continues.
 
     Printed folders are reliable, and so is a file that they lack. A folder that was not printed may be lost.
     """
-    Path(plain.common, "objects/info").mkdir(exist_ok=True)
-    Path(plain.common, "objects/info/alternates").write_text("/nowhere/objects\n")
-    assert "error:" in run_git(plain.path, "cat-file", "-t", "main").stderr
-    facts: list[Fact] = [BranchFile(plain.common, "main", path) for path in ("README.md", "gone.md", "plans/foo.md")]
+    Path(repository.common, "objects/info").mkdir(exist_ok=True)
+    Path(repository.common, "objects/info/alternates").write_text("/nowhere/objects\n")
+    assert "error:" in run_git(repository.path, "cat-file", "-t", "main").stderr
+    facts: list[Fact] = [
+        BranchFile(repository.common, "main", path) for path in ("README.md", "gone.md", "plans/foo.md")
+    ]
     assert list(observe_three_times(probe, facts).values()) == [True, False, UNREADABLE]
 
 
 def test_unreadable_commit_is_not_read_on_every_observation(
-    probe: LocalProbe, plain: GitTree, monkeypatch: pytest.MonkeyPatch
+    probe: LocalProbe, repository: GitTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fact = BranchFile(plain.common, "lost", "README.md")
-    Path(plain.common, "refs/heads/lost").write_text("1" * 40)
+    fact = BranchFile(repository.common, "lost", "README.md")
+    Path(repository.common, "refs/heads/lost").write_text("1" * 40)
     assert probe.observe([fact]) == {fact: UNREADABLE}
     monkeypatch.setattr("rota.probe.branch_files.run_git_with_error", lambda *_, **__: pytest.fail("git was run"))
     assert observe_three_times(probe, [fact]) == {fact: UNREADABLE}
 
 
 def test_repository_with_broken_config_is_unreadable(
-    probe: LocalProbe, plain: GitTree, caplog: pytest.LogCaptureFixture
+    probe: LocalProbe, repository: GitTree, caplog: pytest.LogCaptureFixture
 ) -> None:
-    common = plain.common
+    common = repository.common
     Path(common, "config").write_text("[nonsense")
     fact = BranchFile(common, "main", "README.md")
     assert observe_three_times(probe, [fact]) == {fact: UNREADABLE}
     assert len(logged_warnings(caplog)) == 1
     assert "bad config" in caplog.text
-    assert probe.find_worktree_root(str(plain.path)) is None
+    assert probe.find_worktree_root(str(repository.path)) is None
     assert probe.resolve_commit(common, "0" * 40) is None
 
 
 def test_missing_git_program_makes_files_unreadable(
-    probe: LocalProbe, plain: GitTree, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    probe: LocalProbe, repository: GitTree, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head, fact = BranchHead(plain.common, "main"), BranchFile(plain.common, "main", "README.md")
-    oid = plain.git("rev-parse", "main")
+    head, fact = BranchHead(repository.common, "main"), BranchFile(repository.common, "main", "README.md")
+    oid = repository.git("rev-parse", "main")
     path = os.environ["PATH"]
     monkeypatch.setenv("PATH", "/nowhere")
-    gone = BranchFile(plain.common, "gone", "README.md")
+    gone = BranchFile(repository.common, "gone", "README.md")
     assert observe_three_times(probe, [head, fact, gone]) == {head: oid, fact: UNREADABLE, gone: False}
     assert len(logged_warnings(caplog)) == 1
     assert "git cannot be run" in caplog.text
@@ -315,13 +325,17 @@ def test_missing_git_program_makes_files_unreadable(
 
 
 def test_slow_git_times_out(
-    probe: LocalProbe, plain: GitTree, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    probe: LocalProbe,
+    repository: GitTree,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hanging_git = tmp_path / "bin/git"
     hanging_git.parent.mkdir()
     hanging_git.write_text(f"#!/bin/sh\nexec {shutil.which('sleep')} 1000\n")
     hanging_git.chmod(0o755)
-    fact = BranchFile(plain.common, "main", "README.md")
+    fact = BranchFile(repository.common, "main", "README.md")
     monkeypatch.setenv("PATH", str(hanging_git.parent))
     monkeypatch.setattr("rota.probe.git_command._GIT_TIMEOUT", 0.05)
     assert probe.observe([fact]) == {fact: UNREADABLE}
@@ -334,20 +348,20 @@ def test_empty_folder_is_not_a_repository(probe: LocalProbe, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("lost", ["HEAD", "refs"])
-def test_repository_without_head_or_refs_is_unreadable(probe: LocalProbe, plain: GitTree, lost: str) -> None:
+def test_repository_without_head_or_refs_is_unreadable(probe: LocalProbe, repository: GitTree, lost: str) -> None:
     """All objects exist, but git does not accept the repository."""
-    head, fact = BranchHead(plain.common, "main"), BranchFile(plain.common, "main", "README.md")
-    Path(plain.common, lost).rename(plain.path / "away")
-    assert "not a git repository" in run_git(plain.path, "rev-parse", "main").stderr
+    head, fact = BranchHead(repository.common, "main"), BranchFile(repository.common, "main", "README.md")
+    Path(repository.common, lost).rename(repository.path / "away")
+    assert "not a git repository" in run_git(repository.path, "rev-parse", "main").stderr
     assert probe.observe([head, fact]) == {head: UNREADABLE, fact: UNREADABLE}
 
 
-def test_replaced_repository_is_read_again(probe: LocalProbe, plain: GitTree) -> None:
-    plain.git("pack-refs", "--all")
-    head, fact = BranchHead(plain.common, "main"), BranchFile(plain.common, "main", "new.md")
-    assert probe.observe([head, fact]) == {head: plain.git("rev-parse", "main"), fact: False}
-    shutil.rmtree(plain.path)
-    new = create_repository(plain.path)
+def test_replaced_repository_is_read_again(probe: LocalProbe, repository: GitTree) -> None:
+    repository.git("pack-refs", "--all")
+    head, fact = BranchHead(repository.common, "main"), BranchFile(repository.common, "main", "new.md")
+    assert probe.observe([head, fact]) == {head: repository.git("rev-parse", "main"), fact: False}
+    shutil.rmtree(repository.path)
+    new = create_repository(repository.path)
     assert probe.observe([head, fact]) == {head: None, fact: False}
     assert probe.observe([head, fact]) != {head: new.commit("new.md"), fact: True}
     assert probe.observe([head, fact]) == {head: new.git("rev-parse", "main"), fact: True}

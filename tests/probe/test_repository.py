@@ -118,9 +118,9 @@ WITHOUT_WORKING_TREE = [
 
 @pytest.mark.parametrize("arrange", WITH_WORKING_TREE, ids=lambda arrange: str(arrange.__name__))
 def test_directory_in_working_tree(
-    probe: LocalProbe, tree: GitTree, tmp_path: Path, arrange: Callable[[GitTree, Path], Path]
+    probe: LocalProbe, any_repository: GitTree, tmp_path: Path, arrange: Callable[[GitTree, Path], Path]
 ) -> None:
-    path = arrange(tree, tmp_path)
+    path = arrange(any_repository, tmp_path)
     common = git(path, "rev-parse", "--path-format=absolute", "--git-common-dir")
     assert probe.find_repository(str(path)) == os.path.realpath(common)
     assert probe.find_worktree_root(str(path)) == git(path, "rev-parse", "--show-toplevel")
@@ -129,30 +129,30 @@ def test_directory_in_working_tree(
 
 @pytest.mark.parametrize("arrange", WITHOUT_WORKING_TREE, ids=lambda arrange: str(arrange.__name__))
 def test_directory_without_working_tree(
-    probe: LocalProbe, tree: GitTree, tmp_path: Path, arrange: Callable[[GitTree, Path], Path]
+    probe: LocalProbe, any_repository: GitTree, tmp_path: Path, arrange: Callable[[GitTree, Path], Path]
 ) -> None:
-    path = arrange(tree, tmp_path)
+    path = arrange(any_repository, tmp_path)
     common = git(path, "rev-parse", "--path-format=absolute", "--git-common-dir")
     assert probe.find_repository(str(path)) == os.path.realpath(common)
     assert probe.find_worktree_root(str(path)) is None
     assert run_git(path, "rev-parse", "--show-toplevel").returncode != 0
 
 
-def test_linked_working_trees_share_the_repository(probe: LocalProbe, tree: GitTree, tmp_path: Path) -> None:
-    side = add_linked_worktree(tree, tmp_path)
-    assert probe.find_repository(str(side)) == probe.find_repository(str(tree.path)) is not None
-    assert (probe.current_branch(str(tree.path)), probe.current_branch(str(side))) == ("main", "side")
+def test_linked_working_trees_share_the_repository(probe: LocalProbe, any_repository: GitTree, tmp_path: Path) -> None:
+    side = add_linked_worktree(any_repository, tmp_path)
+    assert probe.find_repository(str(side)) == probe.find_repository(str(any_repository.path)) is not None
+    assert (probe.current_branch(str(any_repository.path)), probe.current_branch(str(side))) == ("main", "side")
 
 
-def test_bare_repository_has_no_current_branch(probe: LocalProbe, tree: GitTree, tmp_path: Path) -> None:
-    assert probe.current_branch(str(clone_bare(tree, tmp_path))) is None
+def test_bare_repository_has_no_current_branch(probe: LocalProbe, any_repository: GitTree, tmp_path: Path) -> None:
+    assert probe.current_branch(str(clone_bare(any_repository, tmp_path))) is None
 
 
-def test_missing_directory_belongs_to_the_repository_around_it(probe: LocalProbe, plain: GitTree) -> None:
+def test_missing_directory_belongs_to_the_repository_around_it(probe: LocalProbe, repository: GitTree) -> None:
     for path in ("new/deep", "README.md", "README.md/below"):
-        directory = str(plain.path / path)
-        assert probe.find_repository(directory) == plain.common, path
-        assert probe.find_worktree_root(directory) == str(plain.path)
+        directory = str(repository.path / path)
+        assert probe.find_repository(directory) == repository.common, path
+        assert probe.find_worktree_root(directory) == str(repository.path)
         assert probe.current_branch(directory) == "main"
 
 
@@ -163,25 +163,25 @@ def test_no_repository(probe: LocalProbe, tmp_path: Path, directory: str) -> Non
 
 
 @pytest.mark.parametrize("content", ["gitdir: /nowhere\n", "nonsense", "", "gitdir: .\n", "gitdir: \n"])
-def test_invalid_git_file_ends_discovery(probe: LocalProbe, plain: GitTree, content: str) -> None:
-    path = create_subfolder(plain, plain.path)
+def test_invalid_git_file_ends_discovery(probe: LocalProbe, repository: GitTree, content: str) -> None:
+    path = create_subfolder(repository, repository.path)
     (path / ".git").write_text(content)
     assert run_git(path, "rev-parse", "--git-dir").returncode != 0
     assert probe.find_repository(str(path)) is None
 
 
-def test_folder_with_invalid_head_is_not_a_repository(probe: LocalProbe, plain: GitTree, tmp_path: Path) -> None:
-    path = create_subfolder(plain, tmp_path)
+def test_folder_with_invalid_head_is_not_a_repository(probe: LocalProbe, repository: GitTree, tmp_path: Path) -> None:
+    path = create_subfolder(repository, tmp_path)
     (path / "HEAD").write_text("of the department")
     (path / "objects").mkdir()
     (path / "refs").mkdir()
-    assert GitTree(path).common == probe.find_repository(str(path)) == plain.common
+    assert GitTree(path).common == probe.find_repository(str(path)) == repository.common
 
 
 def test_discovery_stops_at_file_system_boundary(
-    probe: LocalProbe, plain: GitTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    probe: LocalProbe, repository: GitTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mounted = create_subfolder(plain, tmp_path)
+    mounted = create_subfolder(repository, tmp_path)
     real_stat = os.stat
 
     def stat(path: str, **options: Any) -> os.stat_result:
@@ -190,43 +190,43 @@ def test_discovery_stops_at_file_system_boundary(
         return os.stat_result((*status[:2], status.st_dev + is_mounted, *status[3:10]))
 
     monkeypatch.setattr(os, "stat", stat)
-    assert probe.find_repository(str(plain.path / "src")) == str(plain.path / ".git")
+    assert probe.find_repository(str(repository.path / "src")) == str(repository.path / ".git")
     assert probe.find_repository(str(mounted)) is None
 
 
-def test_core_worktree_is_respected(probe: LocalProbe, plain: GitTree, tmp_path: Path) -> None:
+def test_core_worktree_is_respected(probe: LocalProbe, repository: GitTree, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    plain.git("config", "core.worktree", str(tmp_path / "elsewhere"))
-    assert probe.find_worktree_root(str(plain.path)) == str(tmp_path / "elsewhere")
+    repository.git("config", "core.worktree", str(tmp_path / "elsewhere"))
+    assert probe.find_worktree_root(str(repository.path)) == str(tmp_path / "elsewhere")
 
 
 def test_git_environment_variables_are_ignored(
-    probe: LocalProbe, plain: GitTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    probe: LocalProbe, repository: GitTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = create_repository(tmp_path / "other")
     monkeypatch.setenv("GIT_DIR", str(other.path / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", str(other.path))
     monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(tmp_path))
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(plain.path))
-    assert probe.find_repository(str(plain.path)) == plain.common
-    assert probe.find_worktree_root(str(plain.path)) == str(plain.path)
-    oid = plain.git("rev-parse", "main")
-    assert probe.resolve_commit(plain.common, oid) == oid
-    assert probe.observe([BranchFile(plain.common, "main", "README.md")]) == {
-        BranchFile(plain.common, "main", "README.md"): True
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(repository.path))
+    assert probe.find_repository(str(repository.path)) == repository.common
+    assert probe.find_worktree_root(str(repository.path)) == str(repository.path)
+    oid = repository.git("rev-parse", "main")
+    assert probe.resolve_commit(repository.common, oid) == oid
+    assert probe.observe([BranchFile(repository.common, "main", "README.md")]) == {
+        BranchFile(repository.common, "main", "README.md"): True
     }
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of files")
-def test_repository_of_another_user_is_read(probe: LocalProbe, tree: GitTree) -> None:
-    for folder, _, files in os.walk(tree.path):
+def test_repository_of_another_user_is_read(probe: LocalProbe, any_repository: GitTree) -> None:
+    for folder, _, files in os.walk(any_repository.path):
         for path in [folder, *(f"{folder}/{name}" for name in files)]:
             os.chown(path, 65534, 65534)
-    common = str(tree.path / ".git")
-    assert "dubious ownership" in run_git(tree.path, "rev-parse", "HEAD").stderr
-    assert probe.find_repository(str(tree.path)) == common
-    assert probe.find_worktree_root(str(tree.path)) == str(tree.path)
-    assert probe.current_branch(str(tree.path)) == "main"
+    common = str(any_repository.path / ".git")
+    assert "dubious ownership" in run_git(any_repository.path, "rev-parse", "HEAD").stderr
+    assert probe.find_repository(str(any_repository.path)) == common
+    assert probe.find_worktree_root(str(any_repository.path)) == str(any_repository.path)
+    assert probe.current_branch(str(any_repository.path)) == "main"
     oid = probe.observe([BranchHead(common, "main")])[BranchHead(common, "main")]
     assert isinstance(oid, str)
     assert probe.resolve_commit(common, oid[:8]) == oid
@@ -234,12 +234,12 @@ def test_repository_of_another_user_is_read(probe: LocalProbe, tree: GitTree) ->
 
 
 def test_broken_user_settings_are_ignored(
-    probe: LocalProbe, plain: GitTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    probe: LocalProbe, repository: GitTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".gitconfig").write_text("[nonsense")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / ".gitconfig"))
-    assert probe.find_worktree_root(str(plain.path)) == str(plain.path)
+    assert probe.find_worktree_root(str(repository.path)) == str(repository.path)
 
 
 class TestResolve:

@@ -32,7 +32,7 @@ from rota.retention.repository import RemovalResult
 from rota.retention.trash import DIRECTORY_NAME, Trash
 from rota.schedules.commands import disable, enable, remove
 from tests.db.invariants import check_store
-from tests.engine.clockwork import ScheduleDriver
+from tests.engine.schedule_harness import ScheduleDriver
 from tests.harness import Scheduler, SqlRunner
 
 WEEK = timedelta(days=7)

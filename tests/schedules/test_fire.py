@@ -27,7 +27,7 @@ from rota.schedules.model import FireState
 from rota.schedules.queries import list_schedules, summarize_schedules
 from rota.templates import commands
 from rota.templates.model import TemplateBody
-from tests.engine.clockwork import ScheduleDriver, parse_utc
+from tests.engine.schedule_harness import ScheduleDriver, parse_utc
 from tests.harness import DEFAULT_ENVIRONMENT, Damage, Scheduler, SchemaRefused, SqlRunner
 
 

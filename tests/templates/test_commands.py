@@ -39,24 +39,24 @@ def add_template(scheduler: Scheduler, **fields: Any) -> commands.TemplateOutcom
 
 
 def change_template(
-    scheduler: Scheduler, request: str, *, is_whole: bool = False, **changes: Any
+    scheduler: Scheduler, template: str, *, is_replacement: bool = False, **changes: Any
 ) -> commands.TemplateOutcome:
     stored: commands.TemplateOutcome = scheduler.run_request(
-        lambda tx: commands.change_template(tx, request, changes, is_replacement=is_whole, actor="bob")
+        lambda tx: commands.change_template(tx, template, changes, is_replacement=is_replacement, actor="bob")
     )
     return stored
 
 
-def archive_template(scheduler: Scheduler, request: str) -> None:
-    scheduler.run_request(lambda tx: commands.archive_template(tx, request, actor="bob"))
+def archive_template(scheduler: Scheduler, template: str) -> None:
+    scheduler.run_request(lambda tx: commands.archive_template(tx, template, actor="bob"))
 
 
-def unarchive_template(scheduler: Scheduler, request: str) -> None:
-    scheduler.run_request(lambda tx: commands.unarchive_template(tx, request, actor="bob"))
+def unarchive_template(scheduler: Scheduler, template: str) -> None:
+    scheduler.run_request(lambda tx: commands.unarchive_template(tx, template, actor="bob"))
 
 
-def read_template(scheduler: Scheduler, request: str) -> Template:
-    return find_template(scheduler.reader, request)
+def read_template(scheduler: Scheduler, template: str) -> Template:
+    return find_template(scheduler.reader, template)
 
 
 def submit_bodies(scheduler: Scheduler, *bodies: dict[str, Any]) -> SubmitOutcome:
@@ -72,8 +72,8 @@ def submit_bodies(scheduler: Scheduler, *bodies: dict[str, Any]) -> SubmitOutcom
     return result
 
 
-def submit_from_template(scheduler: Scheduler, request: str = "story", **fields: Any) -> JobId:
-    result = submit_bodies(scheduler, {"template": request, "params": {"prompt": "a tale"}, **fields})
+def submit_from_template(scheduler: Scheduler, template: str = "story", **fields: Any) -> JobId:
+    result = submit_bodies(scheduler, {"template": template, "params": {"prompt": "a tale"}, **fields})
     assert isinstance(result, AcceptedSubmit)
     return result.jobs[0]
 
@@ -96,8 +96,8 @@ def test_template_job_has_filled_placeholders_and_merged_params(unlimited_schedu
 
 
 def test_dec_007_template_job_has_three_retries_by_default(idle_scheduler: Scheduler) -> None:
-    def retries(request: str, **fields: Any) -> int | None:
-        policy = idle_scheduler.job(submit_from_template(idle_scheduler, request, **fields)).spec.retry
+    def retries(template: str, **fields: Any) -> int | None:
+        policy = idle_scheduler.job(submit_from_template(idle_scheduler, template, **fields)).spec.retry
         return None if policy is None else policy.max_retries
 
     add_template(idle_scheduler)
@@ -212,7 +212,9 @@ def test_inv_005_template_change_does_not_affect_existing_jobs(make_scheduler: C
 def test_inv_005_edit_uses_schema_and_command_of_submit(idle_scheduler: Scheduler) -> None:
     add_template(idle_scheduler, job_name="{prompt}!")
     job = submit_from_template(idle_scheduler)
-    change_template(idle_scheduler, "story", is_whole=True, command=["other", "{prompt}"], default_params={"prompt": 1})
+    change_template(
+        idle_scheduler, "story", is_replacement=True, command=["other", "{prompt}"], default_params={"prompt": 1}
+    )
     with pytest.raises(InvalidInput, match=r'^params\.prompt: 5 is not of type "string"$'):
         edit_job(idle_scheduler, job, set_params={"prompt": 5})
     with pytest.raises(InvalidInput, match="required property"):
@@ -313,7 +315,7 @@ def test_invalid_template_is_refused_completely(idle_scheduler: Scheduler, field
     assert idle_scheduler.reader.templates.list_all(with_archived=True) == []
 
 
-def test_doubtful_template_has_warnings(idle_scheduler: Scheduler) -> None:
+def test_template_warnings(idle_scheduler: Scheduler) -> None:
     stored = add_template(idle_scheduler, command=["x", "{promt}", "{print}"], default_params={"n": "1"})
     assert stored.warnings == [
         "'{promt}' is literal text, because no param promt is declared; did you mean {prompt}?",
@@ -349,7 +351,7 @@ def test_change_updates_named_fields_or_replaces_template(idle_scheduler: Schedu
     body = read_template(idle_scheduler, "story").body
     assert (body.timeout, body.type, body.default_params) == (None, "t", {"model": "small", "n": 2})
     assert change_template(idle_scheduler, "story", type="t").fields == []
-    assert change_template(idle_scheduler, "template-1", is_whole=True, command=["x"]).fields == [
+    assert change_template(idle_scheduler, "template-1", is_replacement=True, command=["x"]).fields == [
         "command",
         "default_params",
         "params_schema",

@@ -21,6 +21,7 @@ from tests.repository import IDENTITY, Repository
 from tests.supervisor.rig import ends_within
 
 LIMIT = 30.0
+ALLOW_LOCAL_SUBMODULES = ("-c", "protocol.file.allow=always")
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def git_in(path: Path | str, seconds: float = LIMIT) -> Git:
     return Git(str(path), time.monotonic() + seconds)
 
 
-class Bench:
+class WorkspaceRig:
     """Workspace orders of one job, and their results."""
 
     def __init__(self, repo: Repository, home: Path) -> None:
@@ -80,41 +81,41 @@ class Bench:
 
 
 @pytest.fixture
-def bench(repo: Repository, tmp_path: Path) -> Bench:
-    return Bench(repo, tmp_path / "home")
+def rig(repo: Repository, tmp_path: Path) -> WorkspaceRig:
+    return WorkspaceRig(repo, tmp_path / "home")
 
 
 # --- worktrees ---
 
 
-def test_worktree_has_its_own_branch_at_the_base(bench: Bench, repo: Repository) -> None:
+def test_worktree_has_its_own_branch_at_the_base(rig: WorkspaceRig, repo: Repository) -> None:
     first = repo.git("rev-parse", "HEAD")
     repo.write("file", "later\n")
     repo.commit("later")
-    cwd = bench.begin(base=first, subdirectory="below")
-    assert cwd == bench.home / "worktrees" / "job-24" / "below"
+    cwd = rig.begin(base=first, subdirectory="below")
+    assert cwd == rig.home / "worktrees" / "job-24" / "below"
     assert (cwd / "deep").read_text() == "deep\n"
     assert (cwd / "../file").read_text() == "one\ntwo\n"
     assert repo.git("symbolic-ref", "--short", "HEAD", at=cwd) == "rota/job-24"
     assert repo.git("rev-parse", "HEAD", at=cwd) == first
 
 
-def test_unchanged_worktree_is_removed(bench: Bench, repo: Repository) -> None:
-    cwd = bench.begin(base=repo.git("rev-parse", "HEAD"))
+def test_unchanged_worktree_is_removed(rig: WorkspaceRig, repo: Repository) -> None:
+    cwd = rig.begin(base=repo.git("rev-parse", "HEAD"))
     (cwd / "built.ignored").write_text("x")
-    bench.end()
+    rig.end()
     assert not cwd.exists()
     assert (repo.branches(), repo.worktrees()) == (["main"], [])
-    assert not bench.patch.exists(), "there is no patch without changes"
-    assert (bench.record["is_removed"], bench.record["kept_reason"]) == (True, None)
-    assert not (bench.directory / "workspace.tmp").exists()
+    assert not rig.patch.exists(), "there is no patch without changes"
+    assert (rig.record["is_removed"], rig.record["kept_reason"]) == (True, None)
+    assert not (rig.directory / "workspace.tmp").exists()
 
 
 def test_patch_has_commits_changes_and_new_files_but_no_ignored_files(
-    bench: Bench, repo: Repository, tmp_path: Path
+    rig: WorkspaceRig, repo: Repository, tmp_path: Path
 ) -> None:
     base = repo.git("rev-parse", "HEAD")
-    cwd = bench.begin(base=base)
+    cwd = rig.begin(base=base)
     repo.write("file", "one\n2\n", at=cwd)
     repo.commit("mine", at=cwd)
     repo.write("below/deep", "deeper\n", at=cwd)
@@ -123,9 +124,9 @@ def test_patch_has_commits_changes_and_new_files_but_no_ignored_files(
     (cwd / "built.ignored").write_text("x")
     (cwd / ".gitignore").unlink()
     repo.git("checkout", "-q", "HEAD", "--", ".gitignore", at=cwd)
-    bench.end()
+    rig.end()
     clean = tmp_path / "clean"
-    repo.apply(bench.patch, base, clean)
+    repo.apply(rig.patch, base, clean)
     assert (clean / "file").read_text() == "one\n2\n"
     assert (clean / "below/deep").read_text() == "deeper\n"
     assert (clean / "binary").read_bytes() == bytes(range(256)) * 8
@@ -217,11 +218,11 @@ def _removed_by_the_job(repo: Repository, cwd: Path) -> None:
     ],
 )
 def test_worktree_is_removed_only_if_safe(
-    bench: Bench, repo: Repository, work: Callable[[Repository, Path], None], reason: str | None
+    rig: WorkspaceRig, repo: Repository, work: Callable[[Repository, Path], None], reason: str | None
 ) -> None:
     base = repo.git("rev-parse", "HEAD")
-    tree = Worktree(repo.common, str(bench.home / "worktrees/job-24"), "rota/job-24", base)
-    cwd = bench.begin(base=base)
+    tree = Worktree(repo.common, str(rig.home / "worktrees/job-24"), "rota/job-24", base)
+    cwd = rig.begin(base=base)
     work(repo, cwd)
     kept = remove_if_safe(tree)
     if reason is None:
@@ -236,128 +237,128 @@ def test_worktree_is_removed_only_if_safe(
         assert "rota/job-24" in repo.branches()
 
 
-def test_detached_head_is_a_valid_base(bench: Bench, repo: Repository) -> None:
+def test_detached_head_is_a_valid_base(rig: WorkspaceRig, repo: Repository) -> None:
     repo.git("checkout", "-q", "--detach")
     repo.write("file", "x\n")
-    cwd = bench.begin(base=repo.commit("detached"))
-    bench.end()
+    cwd = rig.begin(base=repo.commit("detached"))
+    rig.end()
     assert not cwd.exists(), "the commit is not the job's"
 
 
-def test_manually_deleted_worktree_is_unregistered(bench: Bench, repo: Repository) -> None:
+def test_manually_deleted_worktree_is_unregistered(rig: WorkspaceRig, repo: Repository) -> None:
     base = repo.git("rev-parse", "HEAD")
-    cwd = bench.begin(base=base)
+    cwd = rig.begin(base=base)
     shutil.rmtree(cwd)
     assert remove_if_safe(Worktree(repo.common, str(cwd), "rota/job-24", base)) is None
     assert (repo.branches(), repo.worktrees()) == (["main"], [])
 
 
-def test_missing_repository_keeps_the_worktree(bench: Bench, repo: Repository) -> None:
+def test_missing_repository_keeps_the_worktree(rig: WorkspaceRig, repo: Repository) -> None:
     base = repo.git("rev-parse", "HEAD")
-    cwd = bench.begin(base=base)
+    cwd = rig.begin(base=base)
     (repo.path / ".git").rename(repo.path / "elsewhere")
     kept = remove_if_safe(Worktree(repo.common, str(cwd), "rota/job-24", base))
     assert kept is not None
     assert cwd.is_dir()
 
 
-def test_safe_worktree_of_an_earlier_start_is_replaced(bench: Bench, repo: Repository) -> None:
+def test_safe_worktree_of_an_earlier_start_is_replaced(rig: WorkspaceRig, repo: Repository) -> None:
     base = repo.git("rev-parse", "HEAD")
-    first = bench.begin(base=base)
-    assert bench.begin(base=base) == first
+    first = rig.begin(base=base)
+    assert rig.begin(base=base) == first
     assert repo.branches() == ["main", "rota/job-24"]
 
 
-def test_unsafe_worktree_keeps_its_name(bench: Bench, repo: Repository) -> None:
+def test_unsafe_worktree_keeps_its_name(rig: WorkspaceRig, repo: Repository) -> None:
     base = repo.git("rev-parse", "HEAD")
-    first = bench.begin(base=base)
+    first = rig.begin(base=base)
     _untracked(repo, first)
-    second = bench.begin(base=base)
-    assert second == bench.home / "worktrees" / "job-24.2"
+    second = rig.begin(base=base)
+    assert second == rig.home / "worktrees" / "job-24.2"
     assert (first / "new").exists()
     assert not (second / "new").exists()
     assert repo.branches() == ["main", "rota/job-24", "rota/job-24.2"]
-    assert bench.begin(base=base) == second, "the second one was safe to remove"
+    assert rig.begin(base=base) == second, "the second one was safe to remove"
 
 
-def test_foreign_directory_is_left_alone(bench: Bench, repo: Repository) -> None:
-    foreign = bench.home / "worktrees" / "job-24"
+def test_foreign_directory_is_left_alone(rig: WorkspaceRig, repo: Repository) -> None:
+    foreign = rig.home / "worktrees" / "job-24"
     foreign.mkdir(parents=True)
     (foreign / "notes").write_text("x")
-    assert bench.begin(base=repo.git("rev-parse", "HEAD")).name == "job-24.2"
+    assert rig.begin(base=repo.git("rev-parse", "HEAD")).name == "job-24.2"
     assert (foreign / "notes").exists()
 
 
-def test_missing_base_fails_without_leftovers(bench: Bench, repo: Repository) -> None:
+def test_missing_base_fails_without_leftovers(rig: WorkspaceRig, repo: Repository) -> None:
     with pytest.raises(GitError, match=r"git worktree add: fatal: .*1234567890"):
-        bench.begin(base="1234567890" * 4)
+        rig.begin(base="1234567890" * 4)
     assert (repo.branches(), repo.worktrees()) == (["main"], [])
 
 
-def test_hooks_do_not_run(bench: Bench, repo: Repository, tmp_path: Path) -> None:
+def test_hooks_do_not_run(rig: WorkspaceRig, repo: Repository, tmp_path: Path) -> None:
     hook = repo.path / ".git/hooks/post-checkout"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     hook.chmod(0o755)
-    bench.begin(base=repo.git("rev-parse", "HEAD"))
+    rig.begin(base=repo.git("rev-parse", "HEAD"))
     assert not (tmp_path / "ran").exists()
 
 
 def test_git_variables_of_a_hook_are_ignored(
-    bench: Bench, repo: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: WorkspaceRig, repo: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = repo.git("rev-parse", "HEAD")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "nowhere/index"))
-    cwd = bench.begin(base=base)
-    bench.end()
+    cwd = rig.begin(base=base)
+    rig.end()
     assert not cwd.exists()
 
 
 # --- patches ---
 
 
-def test_patch_in_place_is_relative_to_the_start(bench: Bench, repo: Repository, tmp_path: Path) -> None:
+def test_patch_in_place_is_relative_to_the_start(rig: WorkspaceRig, repo: Repository, tmp_path: Path) -> None:
     repo.write("file", "one\ntwo\nmine\n")
     repo.write("new", "mine\n")
     repo.git("add", "file")
     before = repo.state()
-    assert bench.begin() == repo.path
+    assert rig.begin() == repo.path
     repo.write("below/deep", "the job's\n")
     repo.write("new", "the job's\n")
-    bench.end()
+    rig.end()
     after = repo.state()
     assert after[:3] == before[:3], "objects, index and refs are unchanged"
-    text = bench.patch.read_text()
+    text = rig.patch.read_text()
     assert "+the job's" in text
     assert "-mine" in text
     assert "a/file" not in text, "it was changed before the start"
-    repo.git("apply", "--reverse", "--check", str(bench.patch))
+    repo.git("apply", "--reverse", "--check", str(rig.patch))
 
 
-def test_patch_in_place_includes_commits(bench: Bench, repo: Repository) -> None:
-    bench.begin(cwd=str(repo.path / "below"))
+def test_patch_in_place_includes_commits(rig: WorkspaceRig, repo: Repository) -> None:
+    rig.begin(cwd=str(repo.path / "below"))
     repo.write("file", "committed\n")
     repo.commit("by the job")
-    bench.end()
-    assert "+committed" in bench.patch.read_text()
+    rig.end()
+    assert "+committed" in rig.patch.read_text()
 
 
-def test_no_patch_if_the_command_did_not_run(bench: Bench, repo: Repository) -> None:
-    bench.begin()
+def test_no_patch_if_the_command_did_not_run(rig: WorkspaceRig, repo: Repository) -> None:
+    rig.begin()
     repo.write("file", "another change\n")
-    bench.end(has_run=False)
-    assert not bench.patch.exists()
+    rig.end(has_run=False)
+    assert not rig.patch.exists()
 
 
-def test_patch_of_an_earlier_start_is_removed(bench: Bench, repo: Repository) -> None:
-    bench.begin()
+def test_patch_of_an_earlier_start_is_removed(rig: WorkspaceRig, repo: Repository) -> None:
+    rig.begin()
     repo.write("file", "x\n")
-    bench.end()
-    assert bench.patch.exists()
-    bench.begin()
-    bench.end()
-    assert not bench.patch.exists()
+    rig.end()
+    assert rig.patch.exists()
+    rig.begin()
+    rig.end()
+    assert not rig.patch.exists()
 
 
 def test_repository_without_commits_yields_a_full_patch(tmp_path: Path, repo: Repository) -> None:
@@ -371,26 +372,26 @@ def test_repository_without_commits_yields_a_full_patch(tmp_path: Path, repo: Re
 
 
 def test_home_inside_the_working_tree_is_excluded(repo: Repository) -> None:
-    bench = Bench(repo, repo.path / ".rota")
-    bench.begin()
+    rig = WorkspaceRig(repo, repo.path / ".rota")
+    rig.begin()
     repo.write("file", "x\n")
-    (bench.home / "rota.db").write_text("the record")
-    bench.end()
-    assert bench.patch.read_text().count("diff --git") == 1
+    (rig.home / "rota.db").write_text("the record")
+    rig.end()
+    assert rig.patch.read_text().count("diff --git") == 1
 
 
 def test_broken_worktree_below_its_repository_is_kept(repo: Repository) -> None:
-    bench = Bench(repo, repo.path / ".rota")
-    cwd = bench.begin(base=repo.git("rev-parse", "HEAD"))
+    rig = WorkspaceRig(repo, repo.path / ".rota")
+    cwd = rig.begin(base=repo.git("rev-parse", "HEAD"))
     (cwd / ".git").unlink()
     repo.write("file", "x\n")  # from `cwd`, git finds the enclosing repository
     with pytest.raises(GitError, match="is not a working tree anymore"):
-        bench.end()
+        rig.end()
     assert cwd.is_dir()
-    assert bench.record["kept_reason"].startswith("its patch could not be created")
+    assert rig.record["kept_reason"].startswith("its patch could not be created")
 
 
-def test_git_settings_of_the_user_do_not_affect_the_patch(bench: Bench, repo: Repository) -> None:
+def test_git_settings_of_the_user_do_not_affect_the_patch(rig: WorkspaceRig, repo: Repository) -> None:
     for name, value in (
         ("diff.noprefix", "true"),
         ("diff.external", "false"),
@@ -401,51 +402,48 @@ def test_git_settings_of_the_user_do_not_affect_the_patch(bench: Bench, repo: Re
         ("status.showUntrackedFiles", "no"),
     ):
         repo.git("config", name, value)
-    cwd = bench.begin(base=repo.git("rev-parse", "HEAD"))
+    cwd = rig.begin(base=repo.git("rev-parse", "HEAD"))
     (cwd / "file").rename(cwd / "renamed")
-    bench.end()
-    repo.git("apply", "--check", str(bench.patch))
-    assert bench.record["kept_reason"] == "uncommitted: file, renamed"
+    rig.end()
+    repo.git("apply", "--check", str(rig.patch))
+    assert rig.record["kept_reason"] == "uncommitted: file, renamed"
 
 
-def test_changes_in_a_submodule_keep_the_worktree(bench: Bench, repo: Repository, tmp_path: Path) -> None:
+def test_changes_in_a_submodule_keep_the_worktree(rig: WorkspaceRig, repo: Repository, tmp_path: Path) -> None:
     other = Repository(tmp_path / "other")
-    allow = ("-c", "protocol.file.allow=always")
-    repo.git(*allow, "submodule", "--quiet", "add", str(other.path), "module")
+    repo.git(*ALLOW_LOCAL_SUBMODULES, "submodule", "--quiet", "add", str(other.path), "module")
     base = repo.commit("module")
-    cwd = bench.begin(base=base)
-    repo.git(*allow, "submodule", "--quiet", "update", "--init", at=cwd)
+    cwd = rig.begin(base=base)
+    repo.git(*ALLOW_LOCAL_SUBMODULES, "submodule", "--quiet", "update", "--init", at=cwd)
     (cwd / "module" / "file").write_text("changed inside\n")
-    bench.end()
-    assert bench.record["kept_reason"] == "uncommitted: module"
+    rig.end()
+    assert rig.record["kept_reason"] == "uncommitted: module"
     assert (cwd / "module" / "file").read_text() == "changed inside\n"
 
 
-def test_sparse_checkout_yields_a_sparse_patch(bench: Bench, repo: Repository) -> None:
+def test_sparse_checkout_yields_a_sparse_patch(rig: WorkspaceRig, repo: Repository) -> None:
     repo.git("sparse-checkout", "set", "--no-cone", "/file")
     assert not (repo.path / "below").exists()
-    bench.begin()
+    rig.begin()
     repo.write("file", "x\n")
-    bench.end()
-    text = bench.patch.read_text()
+    rig.end()
+    text = rig.patch.read_text()
     assert text.count("diff --git") == 1
     assert "a/file" in text
 
 
 # --- submodules ---
 
-ALLOW = ("-c", "protocol.file.allow=always")
-
 
 @pytest.fixture
-def worktree_with_submodules(bench: Bench, repo: Repository, tmp_path: Path) -> Path:
+def worktree_with_submodules(rig: WorkspaceRig, repo: Repository, tmp_path: Path) -> Path:
     """Worktree in which the job has initialized the submodules `lib` and, inside that, `lib/deep`."""
     deep, lib = Repository(tmp_path / "deep"), Repository(tmp_path / "lib")
-    lib.git(*ALLOW, "submodule", "--quiet", "add", str(deep.path), "deep")
+    lib.git(*ALLOW_LOCAL_SUBMODULES, "submodule", "--quiet", "add", str(deep.path), "deep")
     lib.commit("deep")
-    repo.git(*ALLOW, "submodule", "--quiet", "add", str(lib.path), "lib")
-    cwd = bench.begin(base=repo.commit("lib"))
-    repo.git(*ALLOW, "submodule", "--quiet", "update", "--init", "--recursive", at=cwd)
+    repo.git(*ALLOW_LOCAL_SUBMODULES, "submodule", "--quiet", "add", str(lib.path), "lib")
+    cwd = rig.begin(base=repo.commit("lib"))
+    repo.git(*ALLOW_LOCAL_SUBMODULES, "submodule", "--quiet", "update", "--init", "--recursive", at=cwd)
     assert (cwd / "lib/deep/file").is_file()
     return cwd
 
@@ -470,10 +468,10 @@ def _remove_by_hand(_repo: Repository, cwd: Path) -> None:
 
 @pytest.mark.parametrize("work", [_nothing, _deinitialize, _push, _remove_by_hand])
 def test_worktree_with_clean_submodules_is_removed(
-    bench: Bench, repo: Repository, worktree_with_submodules: Path, work: Callable[[Repository, Path], None]
+    rig: WorkspaceRig, repo: Repository, worktree_with_submodules: Path, work: Callable[[Repository, Path], None]
 ) -> None:
     work(repo, worktree_with_submodules)
-    tree = record.read_worktree(str(bench.directory))
+    tree = record.read_worktree(str(rig.directory))
     assert tree is not None
     assert remove_if_safe(tree) is None
     assert not worktree_with_submodules.exists()
@@ -547,30 +545,30 @@ def _commit_in_embedded_repository(repo: Repository, cwd: Path) -> None:
     ],
 )
 def test_worktree_with_work_in_submodules_is_kept(
-    bench: Bench,
+    rig: WorkspaceRig,
     repo: Repository,
     worktree_with_submodules: Path,
     work: Callable[[Repository, Path], None],
     reason: str,
 ) -> None:
     work(repo, worktree_with_submodules)
-    tree = record.read_worktree(str(bench.directory))
+    tree = record.read_worktree(str(rig.directory))
     assert tree is not None
     assert remove_if_safe(tree) == reason
     assert repo.worktrees() == [str(worktree_with_submodules)]
 
 
-def test_unchanged_input_does_not_hide_work_in_a_submodule(bench: Bench, repo: Repository, tmp_path: Path) -> None:
+def test_unchanged_input_does_not_hide_work_in_a_submodule(rig: WorkspaceRig, repo: Repository, tmp_path: Path) -> None:
     lib = Repository(tmp_path / "lib")
-    repo.git(*ALLOW, "submodule", "--quiet", "add", str(lib.path), "lib")
+    repo.git(*ALLOW_LOCAL_SUBMODULES, "submodule", "--quiet", "add", str(lib.path), "lib")
     base = repo.commit("lib")
     repo.write("file", "mine\n")
-    digest = capture_input(git_in(repo.path), str(bench.home), max_bytes=1 << 20)
-    cwd = bench.begin(base=base, input_patch=patch_path(str(bench.home), digest))
-    repo.git(*ALLOW, "submodule", "--quiet", "update", "--init", at=cwd)
+    digest = capture_input(git_in(repo.path), str(rig.home), max_bytes=1 << 20)
+    cwd = rig.begin(base=base, input_patch=patch_path(str(rig.home), digest))
+    repo.git(*ALLOW_LOCAL_SUBMODULES, "submodule", "--quiet", "update", "--init", at=cwd)
     repo.write("new", "the job's\n", at=cwd / "lib")
-    bench.end()
-    assert bench.record["kept_reason"] == "uncommitted in submodule lib: new"
+    rig.end()
+    assert rig.record["kept_reason"] == "uncommitted in submodule lib: new"
     assert (cwd / "lib/new").exists()
 
 
@@ -578,74 +576,74 @@ def test_unchanged_input_does_not_hide_work_in_a_submodule(bench: Bench, repo: R
 
 
 def test_input_patch_is_applied_and_excluded_from_the_command_patch(
-    bench: Bench, repo: Repository, tmp_path: Path
+    rig: WorkspaceRig, repo: Repository, tmp_path: Path
 ) -> None:
     base = repo.git("rev-parse", "HEAD")
     repo.write("file", "one\ntwo\nmine\n")
     repo.write("new", "mine\n")
     (repo.path / "below/deep").unlink()
     before = repo.state()
-    digest = capture_input(git_in(repo.path), str(bench.home), max_bytes=1 << 20)
+    digest = capture_input(git_in(repo.path), str(rig.home), max_bytes=1 << 20)
     assert repo.state() == before
-    cwd = bench.begin(base=base, input_patch=patch_path(str(bench.home), digest))
+    cwd = rig.begin(base=base, input_patch=patch_path(str(rig.home), digest))
     assert (cwd / "file").read_text() == "one\ntwo\nmine\n"
     assert (cwd / "new").read_text() == "mine\n"
     assert not (cwd / "below/deep").exists()
     repo.write("new", "mine\nthe job's\n", at=cwd)
-    bench.end()
-    assert bench.patch.read_text().count("diff --git") == 1, "relative to the state after applying"
-    repo.apply(bench.directory / "input.patch", base, tmp_path / "clean")
-    repo.git("apply", str(bench.patch), at=tmp_path / "clean")
+    rig.end()
+    assert rig.patch.read_text().count("diff --git") == 1, "relative to the state after applying"
+    repo.apply(rig.directory / "input.patch", base, tmp_path / "clean")
+    repo.git("apply", str(rig.patch), at=tmp_path / "clean")
     assert (tmp_path / "clean/new").read_text() == "mine\nthe job's\n"
 
 
-def test_unchanged_input_does_not_keep_the_worktree(bench: Bench, repo: Repository) -> None:
+def test_unchanged_input_does_not_keep_the_worktree(rig: WorkspaceRig, repo: Repository) -> None:
     base = repo.git("rev-parse", "HEAD")
     repo.write("file", "mine\n")
     repo.write("new", "mine\n")
-    patch = patch_path(str(bench.home), capture_input(git_in(repo.path), str(bench.home), max_bytes=1 << 20))
-    cwd = bench.begin(base=base, input_patch=patch)
-    bench.end()
+    patch = patch_path(str(rig.home), capture_input(git_in(repo.path), str(rig.home), max_bytes=1 << 20))
+    cwd = rig.begin(base=base, input_patch=patch)
+    rig.end()
     assert not cwd.exists()
-    assert not bench.patch.exists()
-    cwd = bench.begin(base=base, input_patch=patch)
+    assert not rig.patch.exists()
+    cwd = rig.begin(base=base, input_patch=patch)
     repo.git("commit", "-qam", "commit the input", at=cwd)
-    bench.end()
+    rig.end()
     assert cwd.exists(), "the commit is the job's"
 
 
-def test_clean_working_tree_yields_an_empty_input_patch(bench: Bench, repo: Repository) -> None:
-    patch = patch_path(str(bench.home), capture_input(git_in(repo.path), str(bench.home), max_bytes=1 << 20))
-    bench.begin(base=repo.git("rev-parse", "HEAD"), input_patch=patch)
-    assert (bench.directory / "input.patch").read_bytes() == b""
+def test_clean_working_tree_yields_an_empty_input_patch(rig: WorkspaceRig, repo: Repository) -> None:
+    patch = patch_path(str(rig.home), capture_input(git_in(repo.path), str(rig.home), max_bytes=1 << 20))
+    rig.begin(base=repo.git("rev-parse", "HEAD"), input_patch=patch)
+    assert (rig.directory / "input.patch").read_bytes() == b""
 
 
-def test_job_changes_only_its_own_copy_of_the_patch(bench: Bench, repo: Repository) -> None:
+def test_job_changes_only_its_own_copy_of_the_patch(rig: WorkspaceRig, repo: Repository) -> None:
     repo.write("file", "mine\n")
-    patch = Path(patch_path(str(bench.home), capture_input(git_in(repo.path), str(bench.home), max_bytes=1 << 20)))
+    patch = Path(patch_path(str(rig.home), capture_input(git_in(repo.path), str(rig.home), max_bytes=1 << 20)))
     text = patch.read_text()
-    bench.begin(input_patch=str(patch))
-    (bench.directory / "input.patch").write_text("changed")
+    rig.begin(input_patch=str(patch))
+    (rig.directory / "input.patch").write_text("changed")
     assert patch.read_text() == text
 
 
-def test_input_patch_that_does_not_apply_fails_without_leftovers(bench: Bench, repo: Repository) -> None:
+def test_input_patch_that_does_not_apply_fails_without_leftovers(rig: WorkspaceRig, repo: Repository) -> None:
     base = repo.git("rev-parse", "HEAD")
     repo.write("file", "other\nlines\n")
     repo.commit("later")
     repo.write("file", "other\nlines\nmine\n")
-    patch = patch_path(str(bench.home), capture_input(git_in(repo.path), str(bench.home), max_bytes=1 << 20))
+    patch = patch_path(str(rig.home), capture_input(git_in(repo.path), str(rig.home), max_bytes=1 << 20))
     with pytest.raises(GitError, match="git apply: error: patch failed: file"):
-        bench.begin(base=base, input_patch=patch)
+        rig.begin(base=base, input_patch=patch)
     assert (repo.branches(), repo.worktrees()) == (["main"], [])
 
 
-def test_too_large_input_patch_leaves_no_files(bench: Bench, repo: Repository) -> None:
+def test_too_large_input_patch_leaves_no_files(rig: WorkspaceRig, repo: Repository) -> None:
     repo.write("new", "x" * 200_000)
     with pytest.raises(GitOutputTooLarge):
-        capture_input(git_in(repo.path), str(bench.home), max_bytes=100_000)
-    assert list((bench.home / "patches").iterdir()) == []
-    assert capture_input(git_in(repo.path), str(bench.home), max_bytes=300_000)
+        capture_input(git_in(repo.path), str(rig.home), max_bytes=100_000)
+    assert list((rig.home / "patches").iterdir()) == []
+    assert capture_input(git_in(repo.path), str(rig.home), max_bytes=300_000)
 
 
 def test_hanging_git_is_killed_with_its_children_at_the_deadline(repo: Repository, tmp_path: Path) -> None:

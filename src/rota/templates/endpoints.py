@@ -83,12 +83,12 @@ async def get_template(call: Invocation[NoQuery, None]) -> JsonReply[TemplateVie
 
 async def change_template(call: Invocation[NoQuery, TemplateChange]) -> JsonReply[TemplateChangeResult]:
     """Change fields of a template; null resets a field. Existing jobs do not change."""
-    return await _change(call, is_whole=False)
+    return await _change(call, is_replacement=False)
 
 
 async def replace_template(call: Invocation[NoQuery, TemplateChange]) -> JsonReply[TemplateChangeResult]:
     """Replace all fields of a template. The name stays unless the request has one. Existing jobs do not change."""
-    return await _change(call, is_whole=True)
+    return await _change(call, is_replacement=True)
 
 
 def _decode_change(raw_body: bytes) -> TemplateChange:
@@ -97,7 +97,9 @@ def _decode_change(raw_body: bytes) -> TemplateChange:
     return msgspec.convert(document, TemplateChange)
 
 
-async def _change(call: Invocation[NoQuery, TemplateChange], *, is_whole: bool) -> JsonReply[TemplateChangeResult]:
+async def _change(
+    call: Invocation[NoQuery, TemplateChange], *, is_replacement: bool
+) -> JsonReply[TemplateChangeResult]:
     context, changes = call.context, msgspec.to_builtins(call.body)
     if not changes:
         raise InvalidInput('the change has no fields; send the fields to change, such as {"timeout": "1h"}')
@@ -107,7 +109,7 @@ async def _change(call: Invocation[NoQuery, TemplateChange], *, is_whole: bool) 
         commands.change_template,
         reference=call.path_values["template"],
         changes=changes,
-        is_replacement=is_whole,
+        is_replacement=is_replacement,
         actor=context.actor,
     )
     return JsonReply(await context.run_and_render(operation, _render_outcomes))

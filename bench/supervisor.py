@@ -1,6 +1,6 @@
 """Benchmark of the supervisor in runs per second, as a ratio to plain `posix_spawn` measured at the same time.
 
-python tests/supervisor/rate.py [runs] [rounds]
+python -m bench.supervisor [runs] [rounds]
 """
 
 from __future__ import annotations
