@@ -243,48 +243,56 @@ def test_broken_user_settings_are_ignored(
 
 
 class TestResolve:
-    def test_full_and_abbreviated_ids(self, probe: LocalProbe, tree: GitTree) -> None:
-        oid = tree.git("rev-parse", "main")
-        assert probe.resolve_commit(tree.common, oid) == probe.resolve_commit(tree.common, oid[:7]) == oid
-        assert probe.resolve_commit(tree.common, oid[:9].upper()) == oid
-        tree.git("gc", "-q")
-        assert probe.resolve_commit(tree.common, oid[:7]) == oid
+    def test_full_and_abbreviated_ids(self, probe: LocalProbe, any_repository: GitTree) -> None:
+        oid = any_repository.git("rev-parse", "main")
+        assert (
+            probe.resolve_commit(any_repository.common, oid)
+            == probe.resolve_commit(any_repository.common, oid[:7])
+            == oid
+        )
+        assert probe.resolve_commit(any_repository.common, oid[:9].upper()) == oid
+        any_repository.git("gc", "-q")
+        assert probe.resolve_commit(any_repository.common, oid[:7]) == oid
 
-    def test_new_commit_of_another_process_is_found(self, probe: LocalProbe, tree: GitTree) -> None:
-        for oid in tree.commits(3):
-            assert probe.resolve_commit(tree.common, oid[:12]) == oid
+    def test_new_commit_of_another_process_is_found(self, probe: LocalProbe, any_repository: GitTree) -> None:
+        for oid in any_repository.commits(3):
+            assert probe.resolve_commit(any_repository.common, oid[:12]) == oid
 
-    def test_only_commits_count(self, probe: LocalProbe, tree: GitTree) -> None:
-        assert probe.resolve_commit(tree.common, tree.git("rev-parse", "main^{tree}")) is None
-        assert probe.resolve_commit(tree.common, tree.git("rev-parse", "main:README.md")) is None
-        tree.git("tag", "-a", "-m", "tag", "v1")
-        assert probe.resolve_commit(tree.common, tree.git("rev-parse", "refs/tags/v1")) == tree.git("rev-parse", "main")
+    def test_only_commits_count(self, probe: LocalProbe, any_repository: GitTree) -> None:
+        assert probe.resolve_commit(any_repository.common, any_repository.git("rev-parse", "main^{tree}")) is None
+        assert probe.resolve_commit(any_repository.common, any_repository.git("rev-parse", "main:README.md")) is None
+        any_repository.git("tag", "-a", "-m", "tag", "v1")
+        assert probe.resolve_commit(
+            any_repository.common, any_repository.git("rev-parse", "refs/tags/v1")
+        ) == any_repository.git("rev-parse", "main")
 
-    def test_branch_named_like_an_id_is_ignored(self, probe: LocalProbe, tree: GitTree) -> None:
-        first = tree.git("rev-parse", "main")
-        second = tree.commit()
-        tree.git("update-ref", f"refs/heads/{first[:7]}", second)
-        assert probe.resolve_commit(tree.common, first[:7]) == first
-        tree.git("update-ref", "refs/heads/beef", second)
-        assert probe.resolve_commit(tree.common, "beef") is None
+    def test_branch_named_like_an_id_is_ignored(self, probe: LocalProbe, any_repository: GitTree) -> None:
+        first = any_repository.git("rev-parse", "main")
+        second = any_repository.commit()
+        any_repository.git("update-ref", f"refs/heads/{first[:7]}", second)
+        assert probe.resolve_commit(any_repository.common, first[:7]) == first
+        any_repository.git("update-ref", "refs/heads/beef", second)
+        assert probe.resolve_commit(any_repository.common, "beef") is None
 
     @pytest.mark.parametrize(
         "rev", ["", "abc", "main", "HEAD", "HEAD~1", "--all", "0" * 40, "0" * 64, "f" * 65, "12 34"]
     )
-    def test_unknown_revision_is_not_resolved(self, probe: LocalProbe, tree: GitTree, rev: str) -> None:
-        assert probe.resolve_commit(tree.common, rev) is None
+    def test_unknown_revision_is_not_resolved(self, probe: LocalProbe, any_repository: GitTree, rev: str) -> None:
+        assert probe.resolve_commit(any_repository.common, rev) is None
 
-    def test_ambiguous_id_is_not_resolved(self, probe: LocalProbe, plain: GitTree) -> None:
+    def test_ambiguous_id_is_not_resolved(self, probe: LocalProbe, repository: GitTree) -> None:
         """Create commits in batches of 300 until two ids share their first four digits."""
         oids: set[str] = set()
         while len({oid[:4] for oid in oids}) == len(oids):
             line = "commit refs/heads/x\ncommitter A <a@example.org> {} +0000\ndata 0\n\n"
             start = len(oids)
-            plain.git("fast-import", "--quiet", "--force", stdin="".join(line.format(start + n) for n in range(300)))
-            oids |= set(plain.git("rev-list", "x").split())
+            repository.git(
+                "fast-import", "--quiet", "--force", stdin="".join(line.format(start + n) for n in range(300))
+            )
+            oids |= set(repository.git("rev-list", "x").split())
         shared = next(oid for oid in oids if sum(other[:4] == oid[:4] for other in oids) > 1)
-        assert probe.resolve_commit(plain.common, shared[:4]) is None
-        assert probe.resolve_commit(plain.common, shared) == shared
+        assert probe.resolve_commit(repository.common, shared[:4]) is None
+        assert probe.resolve_commit(repository.common, shared) == shared
 
     def test_no_repository(self, probe: LocalProbe, tmp_path: Path) -> None:
         assert probe.resolve_commit(str(tmp_path / "gone"), "0" * 40) is None
@@ -294,50 +302,50 @@ class TestMerge:
     """Two branches that change the same line."""
 
     @pytest.fixture(autouse=True)
-    def conflict(self, tree: GitTree) -> None:
-        tree.git("checkout", "-q", "-b", "theirs")
-        (tree.path / "README.md").write_text("theirs")
-        tree.git("commit", "-q", "-a", "-m", "theirs")
-        tree.git("checkout", "-q", "main")
-        (tree.path / "README.md").write_text("ours")
-        tree.git("commit", "-q", "-a", "-m", "ours")
+    def conflict(self, any_repository: GitTree) -> None:
+        any_repository.git("checkout", "-q", "-b", "theirs")
+        (any_repository.path / "README.md").write_text("theirs")
+        any_repository.git("commit", "-q", "-a", "-m", "theirs")
+        any_repository.git("checkout", "-q", "main")
+        (any_repository.path / "README.md").write_text("ours")
+        any_repository.git("commit", "-q", "-a", "-m", "ours")
 
     @pytest.mark.parametrize("verb", ["merge", "cherry-pick", "rebase"])
-    def test_operation_in_main_working_tree(self, probe: LocalProbe, tree: GitTree, verb: str) -> None:
-        assert not probe.has_merge_in_progress(tree.common)
-        assert run_git(tree.path, verb, "theirs").returncode == 1
-        assert probe.has_merge_in_progress(tree.common)
-        tree.git(verb, "--abort")
-        assert not probe.has_merge_in_progress(tree.common)
+    def test_operation_in_main_working_tree(self, probe: LocalProbe, any_repository: GitTree, verb: str) -> None:
+        assert not probe.has_merge_in_progress(any_repository.common)
+        assert run_git(any_repository.path, verb, "theirs").returncode == 1
+        assert probe.has_merge_in_progress(any_repository.common)
+        any_repository.git(verb, "--abort")
+        assert not probe.has_merge_in_progress(any_repository.common)
 
-    def test_revert_in_progress(self, probe: LocalProbe, tree: GitTree) -> None:
-        tree.git("revert", "--no-commit", "main")
-        assert probe.has_merge_in_progress(tree.common)
-        tree.commit()
-        assert not probe.has_merge_in_progress(tree.common)
+    def test_revert_in_progress(self, probe: LocalProbe, any_repository: GitTree) -> None:
+        any_repository.git("revert", "--no-commit", "main")
+        assert probe.has_merge_in_progress(any_repository.common)
+        any_repository.commit()
+        assert not probe.has_merge_in_progress(any_repository.common)
 
-    def test_merge_in_linked_working_tree(self, probe: LocalProbe, tree: GitTree, tmp_path: Path) -> None:
-        side = add_linked_worktree(tree, tmp_path)
-        assert not probe.has_merge_in_progress(tree.common)
+    def test_merge_in_linked_working_tree(self, probe: LocalProbe, any_repository: GitTree, tmp_path: Path) -> None:
+        side = add_linked_worktree(any_repository, tmp_path)
+        assert not probe.has_merge_in_progress(any_repository.common)
         assert run_git(side, "merge", "theirs").returncode == 1
-        assert probe.has_merge_in_progress(tree.common)
+        assert probe.has_merge_in_progress(any_repository.common)
 
     def test_removed_working_tree_has_no_merge_in_progress(
-        self, probe: LocalProbe, tree: GitTree, tmp_path: Path
+        self, probe: LocalProbe, any_repository: GitTree, tmp_path: Path
     ) -> None:
-        side = add_linked_worktree(tree, tmp_path)
+        side = add_linked_worktree(any_repository, tmp_path)
         assert run_git(side, "merge", "theirs").returncode == 1
         shutil.rmtree(side)
-        assert not probe.has_merge_in_progress(tree.common)
+        assert not probe.has_merge_in_progress(any_repository.common)
 
     def test_merge_in_missing_locked_working_tree_counts(
-        self, probe: LocalProbe, tree: GitTree, tmp_path: Path
+        self, probe: LocalProbe, any_repository: GitTree, tmp_path: Path
     ) -> None:
-        side = add_linked_worktree(tree, tmp_path)
+        side = add_linked_worktree(any_repository, tmp_path)
         assert run_git(side, "merge", "theirs").returncode == 1
-        tree.git("worktree", "lock", str(side))
+        any_repository.git("worktree", "lock", str(side))
         side.rename(tmp_path / "away")
-        assert probe.has_merge_in_progress(tree.common)
+        assert probe.has_merge_in_progress(any_repository.common)
 
     def test_no_repository(self, probe: LocalProbe, tmp_path: Path) -> None:
         assert not probe.has_merge_in_progress(str(tmp_path / "gone"))

@@ -1,1 +1,1 @@
-"""Artifacts that jobs and people put: operations, endpoints and `rota artifact`. The gate is in `kernel.artifacts`."""
+"""Artifacts that jobs and clients put: operations, endpoints and `rota artifact`. The gate is in `kernel.artifacts`."""

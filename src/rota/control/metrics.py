@@ -93,7 +93,12 @@ def _job_gauges(reader: Reader, context: ViewContext) -> list[Metric]:
             {(reason.value,): waiting.get(reason, 0) for reason in _REASONS},
         ),
         Gauge("rota_pauses", "Paused scopes. A pause of everything counts as one.", (), {(): len(pauses.scopes)}),
-        Gauge("rota_held", "1 while the hold file exists, otherwise 0.", (), {(): int(pauses.hold_text is not None)}),
+        Gauge(
+            "rota_held",
+            "1 while the hold file exists, otherwise 0; pauses and breakers do not count.",
+            (),
+            {(): int(pauses.hold_text is not None)},
+        ),
     ]
 
 

@@ -185,7 +185,7 @@ class RecoverySummary(msgspec.Struct, frozen=True, kw_only=True):
     requeued: int
     """Number of jobs that were dispatched but had not started."""
     reservations_expired: int
-    """Number of direct executions whose client did not reconnect."""
+    """Number of direct executions that ended because their client did not reconnect or their run was lost."""
     retries_created: int
     """Number of retries that were created for the ended jobs."""
     groups_recovered: int

@@ -1,4 +1,5 @@
-"""Executor on this machine: the scheduler's end of the supervisor's socket.
+"""Local executor: the scheduler's side of the socket between scheduler and supervisor; `supervisor/server.py` is the
+other side.
 
     engine ── send ──► send buffer ──► socket ──► supervisor
        ▲                                 │

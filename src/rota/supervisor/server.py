@@ -1,4 +1,5 @@
-"""Socket server of the supervisor: admission of schedulers, and their messages.
+"""Socket server: the supervisor's side of the socket between scheduler and supervisor (`executor/local.py` is the other
+side). It admits schedulers and handles their messages.
 
 One scheduler is connected at a time. A hello of the same or a higher generation takes over: the older connection is
 closed with all its unread messages, so that a start sent by a replaced scheduler is never executed. A lower generation

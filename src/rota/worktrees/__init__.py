@@ -1,4 +1,7 @@
-"""Workspace of a job: its own git worktree, and the patches at its start and end.
+"""Workspaces of jobs.
+
+A workspace is a job's own git worktree, or its working directory, with the patches of its start (input) and end
+(command). A record in the job's directory, `workspace.json`, says where the worktree is and why it is kept.
 
     submit     ── preparation ──► the repository, the base commit, and input.patch, before the submit is stored
     supervisor ── python -m rota.worktrees begin ──► input.patch, worktree, snapshot of the tree
