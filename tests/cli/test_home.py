@@ -1,3 +1,5 @@
+"""Location of the home, its paths, and checks of its directory."""
+
 from __future__ import annotations
 
 import os

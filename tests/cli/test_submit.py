@@ -1,3 +1,5 @@
+"""`rota submit`: options, the command, output and exit codes, against a fake scheduler."""
+
 from __future__ import annotations
 
 import json

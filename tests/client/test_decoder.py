@@ -1,3 +1,5 @@
+"""Decoder of HTTP responses, with any division into chunks."""
+
 from __future__ import annotations
 
 from itertools import pairwise

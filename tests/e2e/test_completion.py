@@ -1,3 +1,5 @@
+"""`rota completion`: scripts that shells accept, and completions of verbs and options."""
+
 from __future__ import annotations
 
 import shutil

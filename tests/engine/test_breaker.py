@@ -16,7 +16,7 @@ def fail_to_start(scheduler: Scheduler, job: JobId, error: str = "no such progra
     scheduler.receive(StartFailure(run=scheduler.find_run(job), error=error))
 
 
-def wait_out(scheduler: Scheduler, seconds: int) -> None:
+def assert_start_after(scheduler: Scheduler, seconds: int) -> None:
     """Check that no job starts a microsecond before the delay ends, and one as soon as it does."""
     before = len(scheduler.started_jobs())
     scheduler.clock.advance(seconds=seconds, microseconds=-1)
@@ -34,10 +34,10 @@ def test_failed_start_is_retried_after_each_delay_and_then_abandoned(scheduler: 
     assert (record.status, record.dispatch_failures, record.last_failure) == (Status.QUEUED, 1, "no such program")
     assert record.not_before == scheduler.clock.moment + timedelta(seconds=1)
     assert record.run is None
-    wait_out(scheduler, 1)
+    assert_start_after(scheduler, 1)
     fail_to_start(scheduler, job)
     assert scheduler.job(job).dispatch_failures == 2
-    wait_out(scheduler, 2)
+    assert_start_after(scheduler, 2)
     fail_to_start(scheduler, job)
     record = scheduler.job(job)
     assert (record.status, record.exit_code, record.reason) == (Status.FAILED, 1, "circuit-broken: no such program")
@@ -92,7 +92,7 @@ def test_number_of_start_attempts_is_configurable(scheduler: Scheduler) -> None:
     often = scheduler.submit()
     for seconds in (1, 2, 2, 2):
         fail_to_start(scheduler, often)
-        wait_out(scheduler, seconds)
+        assert_start_after(scheduler, seconds)
     fail_to_start(scheduler, often)
     assert scheduler.job(often).reason == "circuit-broken: no such program"
 

@@ -233,7 +233,7 @@ def skip(scheduler: Scheduler, job: JobId) -> None:
     scheduler.end_run(job, 0, skip_reason="not needed")
 
 
-def lose(scheduler: Scheduler, job: JobId) -> None:
+def end_with_unknown_exit(scheduler: Scheduler, job: JobId) -> None:
     scheduler.confirm_start(job)
     scheduler.end_run(job, None, is_observed=False)
 
@@ -247,7 +247,9 @@ def cancel_before_start(scheduler: Scheduler, job: JobId) -> None:
     scheduler.receive(StartFailure(run=scheduler.find_run(job), error="no"))
 
 
-@pytest.mark.parametrize("end_without_result", [cancel, skip, lose, fail_to_start, cancel_before_start])
+@pytest.mark.parametrize(
+    "end_without_result", [cancel, skip, end_with_unknown_exit, fail_to_start, cancel_before_start]
+)
 @pytest.mark.parametrize("locks", [[], ["k:shared"]])
 def test_probe_without_result_is_replaced(
     unlimited_scheduler: Scheduler, end_without_result: Callable[[Scheduler, JobId], None], locks: list[str]

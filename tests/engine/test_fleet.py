@@ -37,7 +37,7 @@ def fleet(make_scheduler: Callable[..., Scheduler]) -> Callable[..., Scheduler]:
     return make
 
 
-def card(scheduler: Scheduler, path: str, **fields: Any) -> JobId:
+def submit_card(scheduler: Scheduler, path: str, **fields: Any) -> JobId:
     body = {"flow": "implement", "phase": "phase-5", **fields}
     return scheduler.submit(unique=path, **body)
 
@@ -48,7 +48,7 @@ def running(scheduler: Scheduler, jobs: Sequence[JobId]) -> list[JobId]:
 
 def test_card_that_is_running_is_refused(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet()
-    job = card(scheduler, "cards/7.md")
+    job = submit_card(scheduler, "cards/7.md")
     assert scheduler.job(job).spec.locks[0].key == "phase/phase-5/implement"
     assert scheduler.try_submit(unique="cards/7.md", flow="review", phase="phase-5") == DuplicateSubmit(
         active={"cards/7.md": job}
@@ -59,8 +59,8 @@ def test_card_that_is_running_is_refused(fleet: Callable[..., Scheduler]) -> Non
 
 def test_oldest_cards_of_each_flow_start_below_its_cap(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet(3, implement=2)
-    jobs = [card(scheduler, f"{n}", parallelizable=True) for n in range(4)]
-    reviews = [card(scheduler, f"r{n}", flow="review", parallelizable=True) for n in range(2)]
+    jobs = [submit_card(scheduler, f"{n}", parallelizable=True) for n in range(4)]
+    reviews = [submit_card(scheduler, f"r{n}", flow="review", parallelizable=True) for n in range(2)]
     assert scheduler.started_jobs() == [jobs[0], jobs[1], reviews[0]]
     scheduler.end_run(jobs[1])
     assert scheduler.started_jobs()[-1] == jobs[2], "the capacity goes to the next of its flow"
@@ -71,10 +71,10 @@ def test_oldest_cards_of_each_flow_start_below_its_cap(fleet: Callable[..., Sche
 def test_cards_of_one_phase_and_flow_run_one_by_one(fleet: Callable[..., Scheduler]) -> None:
     """LESSONS Waiting: finishing a parallel run freed a phase lock that it did not own."""
     scheduler = fleet(10, implement=10)
-    serial = [card(scheduler, f"{n}") for n in range(3)]
-    free = [card(scheduler, f"p{n}", parallelizable=True) for n in range(2)]
-    elsewhere = card(scheduler, "e", phase="phase-6")
-    review = card(scheduler, "r", flow="review")
+    serial = [submit_card(scheduler, f"{n}") for n in range(3)]
+    free = [submit_card(scheduler, f"p{n}", parallelizable=True) for n in range(2)]
+    elsewhere = submit_card(scheduler, "e", phase="phase-6")
+    review = submit_card(scheduler, "r", flow="review")
     assert running(scheduler, [*serial, *free, elsewhere, review]) == [serial[0], *free, elsewhere, review]
     assert scheduler.wait_detail(serial[1]) == "waiting on locks"
     scheduler.end_run(free[0])
@@ -85,7 +85,7 @@ def test_cards_of_one_phase_and_flow_run_one_by_one(fleet: Callable[..., Schedul
 
 def test_pools_are_evaluated_after_the_phase_lock(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet(2)
-    first, second = card(scheduler, "a"), card(scheduler, "b")
+    first, second = submit_card(scheduler, "a"), submit_card(scheduler, "b")
     assert scheduler.wait_detail(second) == "waiting on locks", "and not on the pool of its flow, which is full as well"
     scheduler.submit(flow="research")
     scheduler.set_pools(**{"global": 1})
@@ -95,7 +95,7 @@ def test_pools_are_evaluated_after_the_phase_lock(fleet: Callable[..., Scheduler
 
 def test_explicit_phase_lock_is_held_once(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet(5, implement=5)
-    job = card(scheduler, "a", locks=["phase/phase-5/implement:shared", "repo:shared"])
+    job = submit_card(scheduler, "a", locks=["phase/phase-5/implement:shared", "repo:shared"])
     assert [(lock.key, lock.mode.value) for lock in scheduler.job(job).spec.locks] == [
         ("phase/phase-5/implement", "exclusive"),
         ("repo", "shared"),
@@ -107,7 +107,7 @@ def test_explicit_phase_lock_is_held_once(fleet: Callable[..., Scheduler]) -> No
 def test_backpressure_limits_follow_pool_sizes(fleet: Callable[..., Scheduler]) -> None:
     """The soft limit is 4 for each slot and at least 8, the hard limit twice that. A deferred card stays unlocked."""
     scheduler = fleet(3, implement=3)
-    jobs = [card(scheduler, f"{n}", parallelizable=True) for n in range(3 + 24)]
+    jobs = [submit_card(scheduler, f"{n}", parallelizable=True) for n in range(3 + 24)]
     assert scheduler.reader.queue.depth().total == 24
     assert isinstance(scheduler.try_submit(unique="late", flow="implement"), DeferredSubmit)
     scheduler.end_run(jobs[0])
@@ -116,7 +116,7 @@ def test_backpressure_limits_follow_pool_sizes(fleet: Callable[..., Scheduler]) 
 
 def test_failed_card_keeps_its_key_but_not_its_phase(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet(5, implement=5)
-    job, other = card(scheduler, "a"), card(scheduler, "b")
+    job, other = submit_card(scheduler, "a"), submit_card(scheduler, "b")
     scheduler.end_run(job, 1)
     again = JobId(other + 1)
     assert scheduler.job(again).not_before == scheduler.clock.moment + timedelta(seconds=30)
@@ -126,7 +126,7 @@ def test_failed_card_keeps_its_key_but_not_its_phase(fleet: Callable[..., Schedu
 
 def test_card_is_free_after_five_retries(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet()
-    last, delays = card(scheduler, "a"), list[float]()
+    last, delays = submit_card(scheduler, "a"), list[float]()
     for _ in range(5):
         scheduler.end_run(last, 1)
         tail = scheduler.reader.chains.last_job(last)
@@ -145,7 +145,7 @@ def test_card_is_free_after_five_retries(fleet: Callable[..., Scheduler]) -> Non
 
 def test_manual_rerun_clears_retry_count_and_delay(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet()
-    job = card(scheduler, "a")
+    job = submit_card(scheduler, "a")
     scheduler.end_run(job, 1)
     waiting = JobId(job + 1)
     result = scheduler.run_request(lambda tx: retry(tx, f"job-{job}", actor="user"))
@@ -157,7 +157,7 @@ def test_manual_rerun_clears_retry_count_and_delay(fleet: Callable[..., Schedule
 
 def test_crash_recovery_fails_unaccounted_runs_and_frees_their_locks(fleet: Callable[..., Scheduler]) -> None:
     scheduler = fleet(5, implement=5)
-    lost, waiting = card(scheduler, "a", retries=0), card(scheduler, "b")
+    lost, waiting = submit_card(scheduler, "a", retries=0), submit_card(scheduler, "b")
     scheduler.confirm_start(lost)
     scheduler.crash()
     assert (scheduler.status(lost), scheduler.job(lost).reason) == (Status.FAILED, "Scheduler crash recovery")

@@ -86,7 +86,7 @@ class PrefetchExecutor(FakeExecutor):
         return runs
 
 
-def equip(scheduler: Scheduler, executor: PrefetchExecutor | None = None) -> PrefetchExecutor:
+def use_prefetch_executor(scheduler: Scheduler, executor: PrefetchExecutor | None = None) -> PrefetchExecutor:
     """Give the scheduler an executor that supports prefetch."""
     executor = executor or PrefetchExecutor()
     scheduler.session.close()
@@ -136,7 +136,7 @@ def scheduler(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
 
 @pytest.fixture
 def executor(scheduler: Scheduler) -> PrefetchExecutor:
-    return equip(scheduler)
+    return use_prefetch_executor(scheduler)
 
 
 # When jobs are offered.
@@ -160,7 +160,7 @@ def test_short_success_offers_next_jobs_in_order(scheduler: Scheduler, executor:
 
 def test_max_running_of_order_equals_running_jobs(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": 3})
-    executor = equip(scheduler)
+    executor = use_prefetch_executor(scheduler)
     jobs = [scheduler.submit() for _ in range(6)]
     scheduler.end_run(jobs[0])
     (order,) = executor.prefetch_orders
@@ -243,7 +243,7 @@ def test_no_jobs_are_offered_when_more_than_capacity_decides(
     make_scheduler: Callable[..., Scheduler], prepare: Prepare
 ) -> None:
     scheduler = make_scheduler()
-    executor = equip(scheduler)
+    executor = use_prefetch_executor(scheduler)
     first, *_ = [scheduler.submit() for _ in range(5)]
     prepare(scheduler)
     before = len(executor.prefetch_orders)
@@ -338,7 +338,7 @@ class DurabilityChecker(PrefetchExecutor):
 def test_offer_is_stored_before_it_is_sent(scheduler: Scheduler, run_sql: SqlRunner, store: Store) -> None:
     reader = store.reader()
     checker = DurabilityChecker(run_sql, reader)
-    equip(scheduler, checker)
+    use_prefetch_executor(scheduler, checker)
     jobs = start_prefetch(scheduler, 4)
     reader.close()
     assert checker.checked == jobs[2:]
@@ -371,7 +371,7 @@ def test_prefetched_job_is_claimed_with_its_own_run_and_start_time(
 
 def test_prefetched_job_takes_worker_of_ended_job(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": 3})
-    executor = equip(scheduler)
+    executor = use_prefetch_executor(scheduler)
     jobs = [scheduler.submit() for _ in range(7)]
     scheduler.end_run(jobs[0])
     worker = worker_of(scheduler, jobs[2])
@@ -543,7 +543,7 @@ def test_changed_settings_withdraw_offer(scheduler: Scheduler, executor: Prefetc
 def test_lowered_limit_is_reached_before_next_offer(make_scheduler: Callable[..., Scheduler]) -> None:
     """While more jobs run than the limit allows, an end frees no capacity."""
     scheduler = make_scheduler(**{"global": 3})
-    executor = equip(scheduler)
+    executor = use_prefetch_executor(scheduler)
     jobs = [scheduler.submit() for _ in range(8)]
     scheduler.set_pools(**{"global": 1})
     scheduler.end_run(jobs[0])
@@ -569,7 +569,7 @@ def test_timer_that_comes_due_within_a_turn_is_not_missed(make_scheduler: Callab
     """A job that becomes due between two clock reads has its own capacity and must not wait for the others."""
     scheduler = make_scheduler(**{"global": 10, "flow/a": 1})
     clock = scheduler.clock = CreepingClock()
-    executor = equip(scheduler)
+    executor = use_prefetch_executor(scheduler)
     jobs = [scheduler.submit(flow="a") for _ in range(6)]
     other = scheduler.submit(flow="b", delay="10s")
     scheduler.end_run(jobs[0])
@@ -602,7 +602,7 @@ def test_spawn_delay_counts_from_prefetched_start(scheduler: Scheduler, executor
 
 def test_max_running_is_kept_when_end_arrives_before_next_start(make_scheduler: Callable[..., Scheduler]) -> None:
     scheduler = make_scheduler(**{"global": 3})
-    executor = equip(scheduler)
+    executor = use_prefetch_executor(scheduler)
     jobs = [scheduler.submit() for _ in range(2 * PREFETCH_DEPTH)]
     scheduler.end_run(jobs[0])
     running = [scheduler.find_run(job) for job in jobs[1:4]]
@@ -855,7 +855,7 @@ def flaky(store: Store, tmp_path: Path) -> Iterator[FlakyScheduler]:
 
 
 def test_prefetched_start_while_disk_is_full_is_recorded_once(flaky: FlakyScheduler) -> None:
-    executor = equip(flaky)
+    executor = use_prefetch_executor(flaky)
     jobs = start_prefetch(flaky)
     run = executor.offered[jobs[2]]
     started = flaky.clock.moment
@@ -880,7 +880,7 @@ def test_prefetched_start_while_disk_is_full_is_recorded_once(flaky: FlakySchedu
 
 
 def test_nothing_starts_while_store_cannot_be_written(flaky: FlakyScheduler) -> None:
-    executor = equip(flaky)
+    executor = use_prefetch_executor(flaky)
     jobs = start_prefetch(flaky)
     flaky.fail(3)
     flaky.receive(exit_report(flaky, flaky.find_run(jobs[1])), prefetch_start_of(flaky, executor.offered[jobs[2]]))
@@ -892,7 +892,7 @@ def test_nothing_starts_while_store_cannot_be_written(flaky: FlakyScheduler) -> 
 
 
 def test_turn_that_is_not_stored_offers_nothing(flaky: FlakyScheduler) -> None:
-    executor = equip(flaky)
+    executor = use_prefetch_executor(flaky)
     jobs = [flaky.submit() for _ in range(4)]
     flaky.fail()
     flaky.end_run(jobs[0])
@@ -902,7 +902,7 @@ def test_turn_that_is_not_stored_offers_nothing(flaky: FlakyScheduler) -> None:
 
 
 def test_request_while_disk_is_full_fails_and_prefetched_start_is_kept(flaky: FlakyScheduler) -> None:
-    executor = equip(flaky)
+    executor = use_prefetch_executor(flaky)
     jobs = start_prefetch(flaky)
     run = executor.offered[jobs[2]]
     executor.unreported = [exit_report(flaky, flaky.find_run(jobs[1])), prefetch_start_of(flaky, run)]
@@ -919,7 +919,7 @@ def test_request_while_disk_is_full_fails_and_prefetched_start_is_kept(flaky: Fl
 
 def test_superseded_engine_answers_all_requests(flaky: FlakyScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     """The requests are answered although they were not started."""
-    equip(flaky)
+    use_prefetch_executor(flaky)
     start_prefetch(flaky)
     monkeypatch.setattr(FlakySession, "error", SupersededError("another scheduler has it"))
     flaky.fail()

@@ -1,3 +1,5 @@
+"""Existence of files on disk, and files that cannot be read."""
+
 from __future__ import annotations
 
 import errno
