@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench import listen, peer, postgres, reads, scale
+from bench import listen, peer, postgres, reads, scale, work_items
 from bench.floor import CommandFloor, bare_spawns
 from bench.live import Rota
 from bench.loop import BareLoop
@@ -247,6 +247,12 @@ def _measured_jobs(shape: str, length: int) -> int:
     return length if shape.startswith("fan") else min(90 if "pool" in shape else 500, length // 2)
 
 
+def bench_work_items(report: Report, directory: Path, rounds: int) -> None:
+    results = interleave(work_items.make_cases(directory), rounds)
+    rows = [(case, f"{summarize(milliseconds)} ms") for case, milliseconds in results.items()]
+    report.add_table("Work items, with the ready rule for each", ("case", "time"), rows)
+
+
 def bench_idle(report: Report, directory: Path, seconds: float) -> None:
     with running_rota(directory) as rota:
         rota.set_concurrency(0)
@@ -327,7 +333,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         action="append",
-        help="run only this part; repeatable: commands, submits, latency, reads, listening, scaling, idle",
+        help="run only this part; repeatable: commands, submits, latency, reads, listening, scaling, work-items, idle",
     )
     parser.add_argument("--write", type=Path, help="write the results to this page")
     parser.add_argument("--idle", type=float, default=30.0, help="seconds to measure the idle scheduler")
@@ -341,6 +347,7 @@ def main() -> None:
         "reads": lambda directory: bench_reads(report, directory, args.rounds),
         "listening": lambda directory: bench_listening(report, directory, args.rounds),
         "scaling": lambda directory: bench_scaling(report, directory, args.rounds),
+        "work-items": lambda directory: bench_work_items(report, directory, args.rounds),
         "idle": lambda directory: bench_idle(report, directory, args.idle),
     }
     # Remove everything at the end: some file systems create files slowly for a while after many were removed.

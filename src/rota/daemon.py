@@ -79,6 +79,7 @@ from rota.routes import ROUTER
 from rota.schedules.timer import ScheduleTimer
 from rota.webhooks.delivery import WebhookSender
 from rota.webhooks.http_post import HttpMessagePoster
+from rota.work.reader import WorkReader
 
 log = logging.getLogger("rota.daemon")
 
@@ -283,6 +284,7 @@ class Daemon:
             fact_cache=self._engine.fact_cache,
             blocking_calls=self._blocking_calls,
         )
+        self._work = WorkReader(self.config.sources, self._home.root)
         self._schedules_changed = asyncio.Event()
         self._schedule_timer = ScheduleTimer(
             clock=self._clock,
@@ -363,6 +365,7 @@ class Daemon:
             probe=self._probe,
             fact_cache=self._engine.fact_cache,
             blocking_calls=self._blocking_calls,
+            work=self._work,
             metrics=self._metrics,
             max_streams=max_streams(descriptors),
         )
@@ -415,6 +418,7 @@ class Daemon:
     def _apply_settings(self, settings: Settings) -> None:
         """Apply settings with a new turn, so that a raised limit starts jobs at once."""
         self._engine.settings = settings
+        self._work.configure(self.config.sources)
         self._daily_retention.wake()
         self._depth_log.wake()
         self._loop.call_soon_threadsafe(self._tcp.wake)

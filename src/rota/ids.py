@@ -59,6 +59,11 @@ def _parse(text: str, kind: str) -> int:
     return int(match["number"])
 
 
+def check_id(text: str, kind: str) -> None:
+    """Raise if the text is not an id of this kind, such as `job`."""
+    _parse(text, kind)
+
+
 def parse_job_id(text: str) -> JobId:
     return JobId(_parse(text, "job"))
 

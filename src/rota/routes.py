@@ -11,6 +11,7 @@ from rota.direct import reservation_endpoints as reservations
 from rota.events import endpoints as events
 from rota.graph import endpoints as graph
 from rota.groups import endpoints as groups
+from rota.http.bind import make_endpoints
 from rota.http.endpoint import Endpoint
 from rota.http.openapi.pages import ApiDocs
 from rota.http.router import Router
@@ -20,6 +21,8 @@ from rota.retention import endpoints as retention
 from rota.schedules import endpoints as schedules
 from rota.templates import endpoints as templates
 from rota.webhooks import endpoints as webhooks
+from rota.work import operations as work
+from rota.work import queries as work_queries
 
 _ENDPOINTS: tuple[Endpoint, ...] = (
     *submit_endpoints.ENDPOINTS,
@@ -28,6 +31,7 @@ _ENDPOINTS: tuple[Endpoint, ...] = (
     *log_endpoints.ENDPOINTS,
     *graph.ENDPOINTS,
     *artifacts.ENDPOINTS,
+    *make_endpoints(work, work_queries),
     *groups.ENDPOINTS,
     *templates.ENDPOINTS,
     *schedules.ENDPOINTS,

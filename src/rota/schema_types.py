@@ -66,6 +66,9 @@ Weight = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": MAX_WEI
 TimestampText = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 
+PageSize = Annotated[int, Meta(ge=1, le=1000)]
+
+
 def _id_schema(noun: str) -> Meta:
     return Meta(extra_json_schema={"pattern": f"^{noun}-[1-9][0-9]{{0,17}}$", "examples": [f"{noun}-24"]})
 

@@ -220,8 +220,8 @@ def test_unknown_key_is_refused_with_a_suggestion(toml: Path, text: str, message
 
 
 def test_unknown_section_is_refused(toml: Path) -> None:
-    write_file(toml, '[sources.cards]\nkind = "cards"\n')
-    with pytest.raises(ConfigError, match=r"unknown key sources in rota\.toml; "):
+    write_file(toml, '[trackers.cards]\nkind = "cards"\n')
+    with pytest.raises(ConfigError, match=r"unknown key trackers in rota\.toml; "):
         load(toml)
 
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rota.cli.main import main
-from rota.config import Config, QueueConfig, RetryConfig, get, list_values, load
+from rota.config import Config, QueueConfig, RetryConfig, SourceConfig, TargetConfig, get, list_values, load
 from rota.config.key import split_key
 from rota.engine.settings import make_gc_policy, settings_from_config
 from rota.errors import ConfigError
@@ -38,6 +38,8 @@ COMPLETE = _render(
         policies={"night": RetryConfig(), "fleet": RetryConfig()},
         flows={"build": QueueConfig(soft_limit=4, hard_limit=9)},
         routes={"/story/generate": "story"},
+        sources={"town": SourceConfig(path="/town"), "my.list": SourceConfig(path="list.yaml", kind="list")},
+        targets={"web": TargetConfig(path="/web", prefix="web-", template="agent", base="main", max=2)},
     )
 )
 LINES = COMPLETE.splitlines(keepends=True)

@@ -38,6 +38,8 @@ def test_bash_completes_commands_and_options(rota: Rota) -> None:
     assert complete("rota", "") >= {"submit", "list", "show", "logs", "wait", "why", "cancel", "pool", "config", "down"}
     assert complete("rota", "submit", "--a") >= {"--after"}
     assert complete("rota", "pool", "") >= {"list", "set"}
+    assert complete("rota", "work", "") >= {"list", "show", "sync"}
+    assert complete("rota", "work", "list", "--") >= {"--source", "--ready", "--limit"}
     assert complete("rota", "list", "--") >= {"--by", "--format", "--fields", "--status"}
     assert complete("rota", "list", "--by", "") >= {"target", "flow", "pool", "group"}
     assert complete("rota", "show", "--format", "") >= {"table", "block", "json"}

@@ -28,7 +28,7 @@ TAG_GROUPS = [
     ["jobs"],
     ["legacy", "health", "events", "about"],
     ["templates", "schedules", "webhooks"],
-    ["scheduler", "direct", "groups", "runs", "queue"],
+    ["scheduler", "direct", "groups", "runs", "queue", "work"],
 ]
 """Tags of the API that one process tests. Starting a process takes seconds."""
 INITIAL_OBJECTS = [

@@ -334,6 +334,7 @@ def others() -> list[Row]:
         get("/api/job-runs?job=1", "job"),
         get("/api/job-runs?cursor=x", "cursor"),
         get("/api/queue?cursor=x", "cursor"),
+        get("/api/work?cursor=x", "cursor"),
         get("/api/graph?job=1", "job"),
         get("/api/graph?job=job-99", "job"),
         get("/api/graph?job=job-99&format=dag", "job"),
@@ -462,6 +463,7 @@ def prepare(rota: Rota) -> None:
 
 FREE_FIELDS = {
     ("GET", "name"),
+    ("GET", "source"),
     ("GET", "type"),
     ("GET", "flow"),
     ("GET", "phase"),

@@ -146,6 +146,16 @@ def test_artifacts(
     run_with_client(steps)
 
 
+def test_work_items_without_sources(rota: Rota, run_with_client: RunSteps) -> None:
+    async def steps(client: Any) -> None:
+        assert await collect(client.work_items(ready=True)) == []
+        assert (await client.sync_work()).total == 0
+        with pytest.raises(NotFound, match="no such work item: gt-1"):
+            await client.work_item("gt-1")
+
+    run_with_client(steps)
+
+
 def test_pools_pause_and_clear(rota: Rota, run_with_client: RunSteps) -> None:
     async def steps(client: Any) -> None:
         resized = await client.set_pool("flow/review", 0)

@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -222,6 +223,57 @@ def _check_lone_supervisor(home: Home) -> Finding:
     return Finding("supervisor", "ok", "not running")
 
 
+def check_work(home: Home) -> list[Finding]:
+    """Check the paths and templates of sources and targets, which the scheduler looks up only when it uses them."""
+    configuration = _load_config(home)
+    if configuration is None or not (configuration.sources or configuration.targets):
+        return []
+    from rota.work.reader import WorkReader
+    from rota.work.targets import make_targets
+
+    board = WorkReader(configuration.sources, home.root).sync()
+    findings = [Finding("sources", "warn", warning) for warning in board.warnings]
+    if configuration.sources and not findings:
+        names = ", ".join(configuration.sources)
+        findings.append(Finding("sources", "ok", f"{names}: {len(board.items):,} work items"))
+    targets = make_targets(configuration.targets, home.root)
+    faults = [
+        Finding(
+            "targets", "warn", f"targets.{name}.path: {target.path} is not a directory; create it or change the path"
+        )
+        for name, target in targets.items()
+        if not os.path.isdir(target.path)  # noqa: PTH112 - raises no error
+    ]
+    templates = _list_template_names(home) if any(target.template for target in targets.values()) else None
+    faults += [
+        Finding("targets", "warn", f"targets.{name}.template: there is no template {target.template}; add it")
+        for name, target in targets.items()
+        if templates is not None and target.template and target.template not in templates
+    ]
+    if targets and not faults:
+        faults.append(Finding("targets", "ok", ", ".join(targets)))
+    return findings + faults
+
+
+def _list_template_names(home: Home) -> set[str] | None:
+    """Return names and ids of the templates in use; None if the database cannot be read, which is reported already."""
+    from rota.db.store import check_schema_version, open_store
+    from rota.ids import format_template_id
+
+    url = _read_store_url(home)
+    if url is None and not home.database.exists():
+        return set()
+    try:
+        store = open_store(url or home.database)
+        if not check_schema_version(store):
+            return set()
+        with closing(store.reader()) as reader, reader.read_transaction():
+            templates = reader.templates.list_all()
+    except RotaError:
+        return None
+    return {name for template in templates for name in (template.name, format_template_id(template.id))}
+
+
 def check_completion(home: Home) -> list[Finding]:  # noqa: ARG001 - all checks have the same signature
     shell = Path(os.environ.get("SHELL", "bash")).name
     return [
@@ -238,6 +290,7 @@ CHECKS: tuple[Callable[[Home], list[Finding]], ...] = (
     check_config,
     check_database,
     check_scheduler,
+    check_work,
     check_completion,
 )
 

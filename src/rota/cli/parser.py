@@ -54,6 +54,7 @@ VERBS = {
     "move": Verb("rota.jobs.cli.change", "Move waiting jobs within the queue."),
     "group": Verb("rota.groups.cli", "Manage groups of jobs."),
     "template": Verb("rota.templates.cli", "Manage templates: named defaults for jobs of one kind."),
+    "work": Verb("rota.work.cli", "List the work items of trackers and lists, and read them again."),
     "lock": Verb("rota.control.cli", "List locks with their holders and waiters."),
     "artifact": Verb("rota.artifacts.cli", "Declare artifacts for the jobs that need them, and inspect them."),
     "tick": Verb("rota.control.cli", "Evaluate all waiting jobs now and start the ready ones."),

@@ -6,6 +6,7 @@ define the accepted values, defaults apply if the key is absent. Exceptions:
 - The keys of `[pools]` are pool names. The user's keys are merged over the defaults (DEC-011, CON-002).
 - `[retry.NAME]` defines the retry policy NAME, which inherits from `[retry]`.
 - `[queue.FLOW]` defines the limits of the flow FLOW, which are off by default and inherit nothing.
+- `[sources.NAME]` and `[targets.NAME]` define the source and the target NAME of work items.
 - `[display.list]` and `[display.show]` are sections with two-part names.
 
     load         read the file; an unknown key is an error that suggests the nearest known key
@@ -16,7 +17,7 @@ define the accepted values, defaults apply if the key is absent. Exceptions:
 from __future__ import annotations
 
 from rota.config.editing import UNSET, edit
-from rota.config.reading import get, list_values, load
+from rota.config.reading import get, list_values, load, pool_sizes
 from rota.config.section import (
     DEFAULT_POLICIES,
     DEFAULT_POOLS,
@@ -29,7 +30,9 @@ from rota.config.section import (
     RetryConfig,
     SchedulerConfig,
     ServerConfig,
+    SourceConfig,
     StoreConfig,
+    TargetConfig,
 )
 
 __all__ = [
@@ -45,9 +48,12 @@ __all__ = [
     "RetryConfig",
     "SchedulerConfig",
     "ServerConfig",
+    "SourceConfig",
     "StoreConfig",
+    "TargetConfig",
     "edit",
     "get",
     "list_values",
     "load",
+    "pool_sizes",
 ]

@@ -17,6 +17,8 @@ from rota.config.extension import check_policy
 from rota.config.section import (
     DEFAULT_POOLS,
     KEY_TYPES,
+    NAMED_KEY_TYPES,
+    NAMED_SECTIONS,
     ROUTE_RULE,
     SECTIONS,
     TABLES,
@@ -37,12 +39,16 @@ from rota.config.section import (
 from rota.duration import parse_duration
 from rota.errors import InvalidInput, find_nearest
 from rota.mask import MASK, has_masked_password, has_numeric_port, has_port_in_range, mask_passwords, mask_store_url
-from rota.naming import POOL_KINDS, is_name, is_pool_name
+from rota.naming import NAME_RULE, POOL_KINDS, is_name, is_pool_name
 
 T = TypeVar("T")
 
 POOL_RULE = "a pool is global, type/NAME, flow/NAME, target/NAME or resource/NAME; * as NAME stands for every name"
 POLICY_RULE = "[retry] is the policy named default; [retry.NAME] adds a policy with the same keys"
+NAMED_RULES = {
+    "sources": "[sources.NAME] defines a source of work items, with the keys path and kind",
+    "targets": "[targets.NAME] defines a target of work items; its only required key is path",
+}
 FLOW_RULE = "[queue] limits all jobs together; [queue.FLOW] limits the jobs of one flow, with the same keys"
 _MIN_SIMILARITY_OUTSIDE_SECTION = 0.8
 """Minimum similarity of a key that is suggested for one in an unknown section."""
@@ -50,16 +56,19 @@ _ROUTES_PREFIX = "routes."
 _DURATION_RULE = 'a duration such as "300ms", "1.5s" or "2m30s"'
 
 
+_NESTED_SECTIONS = ("retry", "queue", "display", *NAMED_SECTIONS)
+
+
 def split_key(key: str) -> tuple[str, ...]:
     """Split a dotted key into its tables and its name.
 
-    `[retry.NAME]`, `[queue.FLOW]`, `[display.list]` and `[direct.routes]` are two tables.
+    `[retry.NAME]`, `[queue.FLOW]`, `[display.list]`, `[direct.routes]` and `[sources.NAME]` are two tables.
     """
     section, _, name = key.partition(".")
     if section == "direct" and name.startswith(_ROUTES_PREFIX):  # a route can contain dots
         return section, "routes", name.removeprefix(_ROUTES_PREFIX)
     subtable, _, last = name.rpartition(".")
-    return (section, subtable, last) if section in ("retry", "queue", "display") and subtable else (section, name)
+    return (section, subtable, last) if section in _NESTED_SECTIONS and subtable else (section, name)
 
 
 def key_type(key: str) -> Any:
@@ -73,17 +82,23 @@ def key_type(key: str) -> Any:
         return RouteTemplate if is_route(name) else None
     if between and not _is_named_table(section, between[0]):
         return None
+    if section in NAMED_SECTIONS:
+        return NAMED_KEY_TYPES.get(f"{section}.{name}") if between else None
     return KEY_TYPES.get(f"{section}.{name}")
 
 
 def is_table(key: str) -> bool:
-    """Return whether the key is a table: a section, `retry.NAME`, `queue.FLOW` or `direct.routes`."""
+    """Return whether the key is a table: a section, `retry.NAME`, `queue.FLOW`, `sources.NAME` or `direct.routes`."""
     section, _, name = key.partition(".")
     return key in SECTIONS or key == "direct.routes" or _is_named_table(section, name)
 
 
 def _is_named_table(section: str, name: str) -> bool:
-    return (section == "retry" and is_policy_name(name)) or (section == "queue" and is_flow_name(name))
+    return (
+        (section == "retry" and is_policy_name(name))
+        or (section == "queue" and is_flow_name(name))
+        or (section in NAMED_SECTIONS and is_name(name))
+    )
 
 
 def is_policy_name(name: str) -> bool:
@@ -185,6 +200,8 @@ def suggest_key(key: str) -> str:
         return _suggest_display_key(*between, name)
     if section == "direct" and between:
         return ROUTE_RULE
+    if section in NAMED_SECTIONS:
+        return _suggest_named_key(section, between, name)
     if between and _is_named_table(section, between[0]):
         return suggest_key(f"{section}.{name}").replace(f"{section}.", f"{section}.{between[0]}.")
     if section == "retry" and name not in KEY_TYPES and (between or name == "default"):
@@ -201,6 +218,16 @@ def suggest_key(key: str) -> str:
         return f"known keys: {', '.join(known)}"
     table = find_nearest(section, TABLES)
     return f"known sections: {', '.join(TABLES)}" if table is None else suggest_key(f"{table}.{name}")
+
+
+def _suggest_named_key(section: str, tables: Sequence[str], name: str) -> str:
+    if not tables:
+        return NAMED_RULES[section]
+    if not is_name(tables[0]):
+        return f"{NAMED_RULES[section]}; a name is {NAME_RULE}"
+    known = NAMED_SECTIONS[section].__struct_fields__
+    near = find_nearest(name, known)
+    return f"did you mean {section}.{tables[0]}.{near}?" if near else f"known keys: {', '.join(known)}"
 
 
 def _suggest_display_key(*path: str) -> str:

@@ -26,6 +26,7 @@ from rota.config.key import (
 )
 from rota.config.section import (
     DEFAULT_POOLS,
+    NAMED_SECTIONS,
     SECTIONS,
     TABLES,
     Config,
@@ -64,6 +65,9 @@ def list_values(config: Config) -> dict[str, object]:
         if section == "queue":
             for name, queue in config.flows.items():
                 listed |= _list_section(f"{section}.{name}", queue)
+    for section in NAMED_SECTIONS:
+        for name, table in getattr(config, section).items():
+            listed |= _list_section(f"{section}.{name}", table)
     return listed
 
 
@@ -76,6 +80,12 @@ def _to_plain(value: object) -> object:
     if isinstance(value, timedelta):
         return format_duration(value)
     return [_to_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def pool_sizes(config: Config) -> dict[str, int]:
+    """Return the sizes of pools with the limits of targets. A key in `[pools]` precedes `max` of its target."""
+    limits = {f"target/{name}": target.max for name, target in config.targets.items() if target.max is not None}
+    return {**limits, **config.pools}
 
 
 def get(config: Config, key: str) -> object:
@@ -121,9 +131,25 @@ def parse_config(source: str, file: str) -> Config:
     _check_queue_limits({"queue": sections["queue"]} | {f"queue.{name}": flow for name, flow in flows.items()}, file)
     display = DisplayConfig(list=sections.pop("display.list"), show=sections.pop("display.show"))
     routes = _table_values(("direct", "routes"), values)
+    sections |= {name: _read_named_tables(name, document, values, file) for name in NAMED_SECTIONS}
     return Config(
         pools={**DEFAULT_POOLS, **pools}, policies=policies, flows=flows, routes=routes, display=display, **sections
     )
+
+
+def _read_named_tables(
+    section: str, document: Mapping[str, Any], values: Mapping[str, Any], file: str
+) -> dict[str, msgspec.Struct]:
+    """Return the tables that have a key. An empty one remains when `config set` removes the last key."""
+    tables: dict[str, msgspec.Struct] = {}
+    for name, raw in document.get(section, {}).items():
+        if not isinstance(raw, dict) or not raw:
+            continue
+        if "path" not in raw:
+            key = escape_unprintable(f"{section}.{name}")
+            raise ConfigError(f"{key} in {file} has no path; set it first: rota config set {key}.path PATH")
+        tables[name] = NAMED_SECTIONS[section](**_table_values((section, name), values))
+    return tables
 
 
 def _check_queue_limits(queues: Mapping[str, QueueConfig], file: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from rota.naming import LINE_BREAKS
+from rota.naming import LINE_BREAKS, MAX_SCRIPT_LENGTH
 
 _MAX_INTEGER = 2**31 - 1
 
@@ -256,6 +256,45 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Interval at which the scheduler logs the queue depth while jobs wait, or "off"."""
 
 
+SourceKind = Annotated[
+    str,
+    Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}\Z", description="beads, list, or a kind of source that a package provides"),
+]
+OneLine = Annotated[
+    str, Meta(pattern=rf"^[^\x00{LINE_BREAKS}]{{1,200}}\Z", description="a text of 1 to 200 characters")
+]
+ItemPrefix = Annotated[
+    str, Meta(pattern=r"^[^\s\x00-\x1f\x7f]{1,200}\Z", description='the start of the ids of its items, such as "gt-"')
+]
+ShellCommand = Annotated[str, Meta(pattern=rf"^[^\x00]{{1,{MAX_SCRIPT_LENGTH}}}\Z", description="a shell command")]
+
+
+class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[sources.NAME]`: a source of work items. Its path is looked up when it is read."""
+
+    path: FilePath
+    """Path of the file or repository with the items."""
+    kind: SourceKind = "beads"
+    """Format of the items: "beads", "list", or a kind that a package provides."""
+
+
+class TargetConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[targets.NAME]`: a repository that work items are dispatched to. Path and template are looked up when used."""
+
+    path: FilePath
+    """Path of the repository."""
+    prefix: ItemPrefix | None = None
+    """Start of the ids of its items; if absent, it takes any item."""
+    template: OneLine | None = None
+    """Template of its jobs."""
+    base: OneLine | None = None
+    """Branch that the worktrees of its jobs start from; if absent, jobs run in `path` itself."""
+    max: Count | None = None
+    """Maximum number of jobs that run at once, the size of the pool `target/NAME`; no limit if absent."""
+    on_dispatch: ShellCommand | None = None
+    """Shell command that runs after each dispatch to the target."""
+
+
 DisplayFormat = Annotated[Literal["table", "block", "json"], Meta(description="table, block or json")]
 FieldNames = Annotated[
     tuple[str, ...],
@@ -310,6 +349,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: ArtifactsConfig = ArtifactsConfig()
     log: LogConfig = LogConfig()
     display: DisplayConfig = DisplayConfig()
+    sources: Mapping[str, SourceConfig] = {}
+    """`[sources.NAME]` by name, in the order of the file."""
+    targets: Mapping[str, TargetConfig] = {}
+    """`[targets.NAME]` by name, in the order of the file."""
 
 
 def _strip_optional(kind: Any) -> Any:
@@ -321,11 +364,19 @@ def _strip_optional(kind: Any) -> Any:
 SECTIONS: Mapping[str, type[msgspec.Struct]] = {
     field.name: field.type
     for field in msgspec.structs.fields(Config)
-    if field.name not in ("pools", "policies", "flows", "routes", "display")
+    if field.name not in ("pools", "policies", "flows", "routes", "display", "sources", "targets")
 } | {f"display.{field.name}": field.type for field in msgspec.structs.fields(DisplayConfig)}
-TABLES = tuple(dict.fromkeys(("pools", *(name.partition(".")[0] for name in SECTIONS))))
+NAMED_SECTIONS: Mapping[str, type[msgspec.Struct]] = {"sources": SourceConfig, "targets": TargetConfig}
+"""Sections of tables that the user names, `[sources.NAME]`. They have no keys of their own."""
+TABLES = tuple(dict.fromkeys(("pools", *(name.partition(".")[0] for name in SECTIONS), *NAMED_SECTIONS)))
 KEY_TYPES: Mapping[str, Any] = {
     f"{section}.{field.name}": _strip_optional(field.type)
     for section, struct in SECTIONS.items()
     for field in msgspec.structs.fields(struct)
 }
+NAMED_KEY_TYPES: Mapping[str, Any] = {
+    f"{section}.{field.name}": _strip_optional(field.type)
+    for section, struct in NAMED_SECTIONS.items()
+    for field in msgspec.structs.fields(struct)
+}
+"""Types by section and key, without the name of the table between them."""

@@ -28,7 +28,7 @@ from rota.webhooks.model import WebhookPolicy, parse_network
 
 def settings_from_config(configuration: Config, home: Home) -> Settings:
     return Settings(
-        pool_sizes=PoolSizes(configuration.pools),
+        pool_sizes=PoolSizes(config.pool_sizes(configuration)),
         policy=load_concurrency_policy(configuration.scheduler.policy),
         batch_size=configuration.scheduler.batch_size,
         kill_after=configuration.scheduler.kill_after,

@@ -35,6 +35,7 @@ from rota.kernel.pacing import StartOutlook, effective_batch_size
 from rota.probe.port import Probe
 from rota.retention.collector import RetentionCollector
 from rota.webhooks.delivery import WebhookSender
+from rota.work.reader import WorkReader
 
 
 class DaemonControl(Protocol):
@@ -115,6 +116,7 @@ class Context:
         probe: Probe,
         fact_cache: FactCache,
         blocking_calls: BlockingCalls,
+        work: WorkReader,
         metrics: EngineMetrics,
         max_streams: int,
     ) -> None:
@@ -137,6 +139,7 @@ class Context:
         self.probe = probe
         self.fact_cache = fact_cache
         self.blocking_calls = blocking_calls
+        self.work = work
         self.metrics = metrics
         self.stream_limit = StreamLimit(max_streams)
         self._jobs = home.jobs

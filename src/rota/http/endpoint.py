@@ -31,6 +31,7 @@ from starlette.responses import Response
 from rota.engine.idempotency import StoredResponse
 from rota.errors import InvalidInput, RotaError, error_path
 from rota.http.context import Context
+from rota.schema_types import PageSize as PageSize  # noqa: PLC0414 - endpoints import it from here
 from rota.schema_types import encode
 
 Q = TypeVar("Q")
@@ -43,7 +44,6 @@ _PATH_PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
 MAX_WAIT_SECONDS = 60
 """Maximum seconds that a request waits before it is answered with the current state."""
 WaitSeconds = Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)]
-PageSize = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -184,7 +184,7 @@ class Endpoint:
         self.is_deprecated = is_deprecated
         self.successor = successor
         self.request_example = request_example
-        self.response_example = response_example
+        self._response_example = response_example
         self.other_response_examples = other_response_examples
         self._custom_body_decoder = body_decoder
 
@@ -214,6 +214,15 @@ class Endpoint:
         """Other types of responses, by status."""
         _, *others = _response_types(self._hints["return"])
         return {**{status: kind for kind in others for status in self.statuses}, **self._other_response_types}
+
+    @cached_property
+    def path_type(self) -> Any:
+        """Type of the path parameters that describe themselves. `openapi.operation` describes all others by name."""
+        return NoQuery
+
+    @cached_property
+    def response_example(self) -> Any:
+        return self._response_example
 
     @cached_property
     def is_body_optional(self) -> bool:
@@ -255,6 +264,11 @@ class Endpoint:
     @cached_property
     def query_parameters(self) -> tuple[str, ...]:
         return tuple(field.encode_name for field in self._fields)
+
+    @cached_property
+    def required_parameters(self) -> frozenset[str]:
+        """Query parameters that have no default."""
+        return frozenset(field.encode_name for field in self._fields if field.required)
 
     def path_values(self, values: Sequence[str]) -> dict[str, str]:
         """Return the path parameters by name."""

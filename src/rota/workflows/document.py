@@ -90,9 +90,9 @@ def _parse(text: str, syntax: str) -> Any:
             pass  # it may still be YAML, and the YAML parser reports a position otherwise
 
     try:
-        return _parse_yaml(text)
+        return parse_yaml(text)
     except Fault:
-        return _parse_yaml(text, {})  # fails again, now with the position of the first duplicate
+        return parse_yaml(text, {})  # fails again, now with the position of the first duplicate
 
 
 def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _find_positions(text: str, syntax: str) -> dict[DocumentPath, SourcePosition
     positions: dict[DocumentPath, SourcePosition] = {}
     try:
         # JSON escapes characters beyond 16 bits as two surrogates, which YAML does not accept.
-        _parse_yaml(_SURROGATE_PAIR.sub(_join_surrogates, text), positions)
+        parse_yaml(_SURROGATE_PAIR.sub(_join_surrogates, text), positions)
     except Fault:
         return positions
     return positions
@@ -322,7 +322,7 @@ class _YamlComposer:
             raise self.make_fault("a key must be a word, not a list, a map or an alias", event)
 
 
-def _parse_yaml(text: str, positions: dict[DocumentPath, SourcePosition] | None = None) -> Any:
+def parse_yaml(text: str, positions: dict[DocumentPath, SourcePosition] | None = None) -> Any:
     """Return the document as dicts, lists and scalars, and add the position of each path to `positions`."""
     from yaml import YAMLError
 

@@ -69,6 +69,8 @@ _ARGUMENTS_BY_TYPE: dict[str, Any] = {
     "TemplateChangeOptions": {},
     "NewJobOptions": {"command": ["true"]},
     "Json": {},
+    "PageSize": 1,
+    "ItemId": "x",
 }
 
 
@@ -113,7 +115,9 @@ def _format_endpoint(endpoint: Endpoint) -> str:
     return f"{endpoint.method} {endpoint.path}"
 
 
-BUILDERS = list(_all_builders())
+OPERATION_BUILDERS = [build for build in _used_builders() if hasattr(build, "__wrapped__")]
+"""Builders made of operation contracts."""
+BUILDERS = [*_all_builders(), *sorted(OPERATION_BUILDERS, key=lambda build: build.__name__)]
 NOT_DEPRECATED = [endpoint for endpoint in ENDPOINTS if not endpoint.is_deprecated]
 
 

@@ -203,8 +203,9 @@ def _is_new(item: object, yielded: set[object]) -> bool:
     item_id = getattr(item, "id", None)
     if item_id is None:
         return True
-    is_new = item_id not in yielded
-    yielded.add(item_id)
+    key = (getattr(item, "source", None), item_id)  # two sources can have a work item with the same id
+    is_new = key not in yielded
+    yielded.add(key)
     return is_new
 
 

@@ -104,6 +104,7 @@ from rota.client.requests.jobs import (
 )
 from rota.client.sdk import streams
 from rota.client.sdk.calls import Channel, ClientCall, ClientStream, PagedStream, RequestCall
+from rota.client.sdk.operations import operation_call, operation_pages
 from rota.control.schemas import (
     BreakerPage,
     BreakerResetResult,
@@ -157,6 +158,7 @@ from rota.webhooks.schemas import (
     WebhookTestResult,
     WebhookView,
 )
+from rota.work import operations as work
 
 
 async def status(channel: Channel) -> SchedulerStatus | SchedulerProcess:
@@ -237,6 +239,11 @@ class ClientMethods:
     queue = PagedStream(list_queue, QueuePage, lambda page: page.jobs)
     reorder = RequestCall(reorder_queue, ReorderResult)
     locks = PagedStream(list_locks, LockPage, lambda page: page.locks)
+
+    # Work items.
+    work_items = operation_pages(work.list_items, lambda page: page.items)
+    work_item = operation_call(work.show_item)
+    sync_work = operation_call(work.sync_work)
 
     # Groups.
     groups = PagedStream(list_groups, GroupPage, lambda page: page.groups)

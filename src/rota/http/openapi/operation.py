@@ -116,8 +116,17 @@ def build_operation(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
 
 
 def _parameters(endpoint: Endpoint, schemas: Schemas) -> list[dict[str, Any]]:
-    path = [_path_parameter(name) for name in endpoint.path_parameters]
-    query = [_query_parameter(name, schema) for name, schema in schemas.query_schemas(endpoint.query_type).items()]
+    path_schemas = schemas.query_schemas(endpoint.path_type)
+    path = [
+        _parameter("path", name, path_schemas[name], is_required=True)
+        if name in path_schemas
+        else _path_parameter(name)
+        for name in endpoint.path_parameters
+    ]
+    query = [
+        _parameter("query", name, schema, is_required=name in endpoint.required_parameters)
+        for name, schema in schemas.query_schemas(endpoint.query_type).items()
+    ]
     headers = [_header_parameter(name, header) for name, header in endpoint.request_headers.items()]
     key = [{"$ref": "#/components/parameters/Idempotency-Key"}] if endpoint.accepts_key else []
     return [*path, *query, *headers, *key]
@@ -146,12 +155,14 @@ def _header_parameter(name: str, header: Header) -> dict[str, Any]:
     }
 
 
-def _query_parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _parameter(place: str, name: str, schema: dict[str, Any], *, is_required: bool) -> dict[str, Any]:
     value_schema = without_null(schema)
-    parameter = {"name": name, "in": "query", "required": False, "description": COMMON_DESCRIPTIONS.get(name, "")}
+    parameter = {"name": name, "in": place, "required": is_required, "description": COMMON_DESCRIPTIONS.get(name, "")}
     for key in ("description", "deprecated", "example"):
         if key in value_schema:
             parameter[key] = value_schema.pop(key)
+    if place == "path" and "examples" in value_schema:
+        parameter["example"] = value_schema.pop("examples")[0]
     return {**parameter, "schema": value_schema}
 
 
@@ -212,6 +223,7 @@ TAGS: Sequence[Tag] = (
         "Waiting jobs: their order, dependencies, locks and artifacts.",
         ("/api/queue", "/api/graph", "/api/locks", "/api/artifacts"),
     ),
+    Tag("work", "Work items of trackers and lists.", ("/api/work",)),
     Tag("groups", "Jobs that belong together.", ("/api/job-groups",)),
     Tag("templates", "Named defaults for jobs of one kind.", ("/api/job-templates",)),
     Tag("schedules", "Cron expressions, and the jobs that they create.", ("/api/schedules",)),

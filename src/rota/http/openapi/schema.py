@@ -69,7 +69,7 @@ class Schemas:
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         endpoints = list(endpoints)
-        queries = _unique(endpoint.query_type for endpoint in endpoints)
+        queries = _unique(kind for endpoint in endpoints for kind in (endpoint.query_type, endpoint.path_type))
         bodies = _unique(endpoint.required_body_type for endpoint in endpoints)
         responses = _unique(
             kind for endpoint in endpoints for kind in (endpoint.response_type, *endpoint.other_response_types.values())
@@ -100,7 +100,7 @@ class Schemas:
         return self._by_type[repr(kind)]
 
     def query_schemas(self, kind: type) -> Mapping[str, Schema]:
-        """Return the schemas of query parameters by name."""
+        """Return the schemas of the parameters in a query or path by name."""
         properties: Mapping[str, Schema] = self._queries.get(_component_name(kind.__name__), {}).get("properties", {})
         return properties
 
@@ -220,7 +220,7 @@ def _simplify(schema: Any) -> Any:
 
 def without_null(schema: Schema) -> Schema:
     """Return the schema of a query parameter, which is left out instead of null."""
-    result = {key: value for key, value in schema.items() if not (key == "default" and value in (None, []))}
+    result = {key: value for key, value in schema.items() if not (key == "default" and value in (None, [], ()))}
     if isinstance(kinds := result.get("type"), list):
         (result["type"],) = [kind for kind in kinds if kind != "null"]
     if "enum" in result:
