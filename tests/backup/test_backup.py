@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sqlite3
 import stat
 import tracemalloc
 from contextlib import closing
@@ -120,6 +121,20 @@ def test_restore_returns_all_records_and_scheduler_continues(
         assert kinds.count("scheduler.restored") == 1
     live_scheduler.end_run(running)
     assert live_scheduler.status(waiting[0]) is not Status.BLOCKED_BY_DEPENDENCY, "the original scheduler continues"
+
+
+def test_unreadable_record_is_backed_up_and_restored(home: Home, other_home: Home, backup_file: Path) -> None:
+    with closing(open_scheduler(home)) as scheduler:
+        bad = scheduler.submit(delay="1h")
+    with closing(sqlite3.connect(home.database)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("UPDATE job SET status = 'SUSPENDED'")
+        connection.commit()
+    make_backup(home, backup_file)
+    restore_backup(other_home, backup_file)
+    with closing(open_scheduler(other_home)) as scheduler:
+        assert scheduler.status(bad) is Status.UNREADABLE
+        assert scheduler.show_job(bad).unreadable == "its status 'SUSPENDED' is unknown"
 
 
 def test_prefetched_jobs_are_not_restored(

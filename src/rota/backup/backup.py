@@ -18,7 +18,7 @@ import msgspec
 from rota import __version__, config
 from rota.backup.loss import check_loss
 from rota.db.copy import CopyProgress, back_up_records
-from rota.db.sqlite.backup import PART_BYTES, Archive, open_archive
+from rota.db.sqlite.backup import PART_BYTES, Archive, open_archive, remove_file
 from rota.db.store import is_postgres_url, open_store
 from rota.errors import Conflict, InvalidInput, NotFound, StorageFull, StoreError
 from rota.home import Home
@@ -108,8 +108,7 @@ def _temporary_target(target: Path, *, force: bool) -> Iterator[Path]:
     except StorageFull:
         raise StorageFull(f"the disk that holds {target} is full; no backup was made: free some space") from None
     finally:
-        for path in (new, *(new.with_name(f"{new.name}-{suffix}") for suffix in ("wal", "shm", "journal"))):
-            path.unlink(missing_ok=True)
+        remove_file(new)
 
 
 def _replace_target(new: Path, target: Path, *, force: bool) -> None:

@@ -29,7 +29,14 @@ from rota.db.copy import CopyProgress, copy_store
 from rota.db.decoding import to_micros
 from rota.db.ids import IdWatermarks
 from rota.db.session import Session
-from rota.db.sqlite.backup import checkpoint_wal, copy_file, open_archive, read_file_watermarks, validate_backup
+from rota.db.sqlite.backup import (
+    checkpoint_wal,
+    copy_file,
+    open_archive,
+    read_file_watermarks,
+    remove_file,
+    validate_backup,
+)
 from rota.db.sqlite.database import find_orphaned_log
 from rota.db.sqlite.store import SqliteStore
 from rota.db.store import open_store
@@ -102,7 +109,7 @@ def restore(home: Home, file: Path, *, force: bool, now: datetime, progress: Cop
             _refuse_database(home, force=force)
         contents = read_contents(file)
         new, kept = home.root / _NEW_DATABASE, _choose_kept_directory(home, now)
-        _remove_database(new)
+        remove_file(new)
         try:
             copy_file(file, new, lambda done, total: progress("pages", done, total), is_immutable=True)
             _migrate(new, home, contents, now)
@@ -114,7 +121,7 @@ def restore(home: Home, file: Path, *, force: bool, now: datetime, progress: Cop
             if url is None:
                 _replace_database(new, home, kept)
         finally:
-            _remove_database(new)
+            remove_file(new)
         return RestoreOutcome(
             contents=contents,
             store=str(home.database) if url is None else open_store(url).name,
@@ -142,11 +149,6 @@ def _choose_kept_directory(home: Home, now: datetime) -> Path:
     first = home.root / f"before-restore-{now:%Y%m%dT%H%M%S}"
     others = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
     return next(directory for directory in itertools.chain([first], others) if not directory.exists())
-
-
-def _remove_database(database: Path) -> None:
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        database.with_name(database.name + suffix).unlink(missing_ok=True)
 
 
 def _restore_files(file: Path, home: Home, *, except_jobs: set[int]) -> tuple[str | None, bool]:

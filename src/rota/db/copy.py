@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rota.db.database import BulkTables
 from rota.db.session import Reader, Session
-from rota.db.sqlite.backup import copy_file
+from rota.db.sqlite.backup import copy_file, remove_file
 from rota.db.sqlite.store import SqliteStore
 from rota.db.store import Store
 from rota.errors import Conflict, StoreError
@@ -47,11 +47,23 @@ def copy_store(
 
 def copy_snapshot(source: Store, target: Store, progress: CopyProgress) -> Mapping[str, int]:
     """Copy a snapshot of a store that a scheduler may use meanwhile. Return the number of copied rows of each table."""
+    new_file = target.path if isinstance(target, SqliteStore) and not target.path.exists() else None
+    try:
+        return _copy_transaction(source, target, progress)
+    except BaseException:
+        if new_file is not None:
+            remove_file(new_file)
+        raise
+
+
+def _copy_transaction(source: Store, target: Store, progress: CopyProgress) -> Mapping[str, int]:
     with closing(source.reader()) as reader, closing(target.session()) as session:
         with reader.read_transaction():
             session.begin()
             try:
-                copied = _copy_tables(reader.bulk_tables(), session.bulk_tables(), progress)
+                target_tables = session.bulk_tables()
+                with target_tables.without_checks():
+                    copied = _copy_tables(reader.bulk_tables(), target_tables, progress)
                 _copy_meta(reader, session)
                 session.commit()
             except BaseException:

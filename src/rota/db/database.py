@@ -47,6 +47,10 @@ class BulkTables(Protocol):
     def delete_rows(self, table: str) -> None: ...
     def insert_rows(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None: ...
 
+    def without_checks(self) -> AbstractContextManager[None]:
+        """Accept rows that violate a CHECK: a damaged record, or one of a newer version, is copied as it is."""
+        ...
+
 
 class Database(Protocol):
     """Connection to a database, used by one thread at a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +14,9 @@ from rota.db.copy import copy_store
 from rota.db.postgres.store import PostgresStore
 from rota.db.sqlite.store import SqliteStore
 from rota.db.store import Store
-from rota.errors import Conflict, StoreUnavailable
+from rota.errors import Conflict, StoreError, StoreUnavailable
+from rota.ids import JobId
+from rota.kernel.status import Status
 from tests.db.postgres.proxy import Proxy, proxied
 from tests.harness import Scheduler
 from tests.postgres_server import Schema, Server
@@ -117,6 +120,80 @@ def test_failed_copy_leaves_nothing(stores: tuple[Store, Store], tmp_path: Path)
     with pytest.raises(RuntimeError):
         copy_store(source, target, fail_at_runs)
     assert copy_store(source, target)["job"] == 5
+
+
+@pytest.fixture
+def own_schema(postgres_server: Server) -> Iterator[Schema]:
+    """Schema of this test alone: its constraints change."""
+    schema = Schema(postgres_server)
+    yield schema
+    schema.close()
+
+
+def damage_records(store: Store, schema: Schema) -> None:
+    """Store a job with an unknown status and a group with an unknown mode, as a newer version may."""
+    updates = ("UPDATE job SET status = 'SUSPENDED' WHERE id = 4", "UPDATE job_group SET mode = 'zz'")
+    if isinstance(store, SqliteStore):
+        with closing(sqlite3.connect(store.path)) as connection:
+            connection.execute("PRAGMA ignore_check_constraints = ON")
+            for update in updates:
+                connection.execute(update)
+            connection.commit()
+        return
+    checks = schema.run_sql(
+        "SELECT conrelid::regclass::text, conname FROM pg_constraint"
+        " WHERE contype = 'c' AND connamespace = current_schema()::regnamespace"
+    )
+    for table, name in checks:
+        schema.run_sql(f'ALTER TABLE {table} DROP CONSTRAINT "{name}"')
+    for update in updates:
+        schema.run_sql(update)
+
+
+@pytest.mark.parametrize("direction", ["sqlite to postgres", "postgres to sqlite", "sqlite to sqlite"])
+def test_unreadable_record_is_copied_as_it_is(own_schema: Schema, tmp_path: Path, direction: str) -> None:
+    file, server = SqliteStore(tmp_path / "source.db"), PostgresStore(own_schema.url)
+    source: Store = server if direction.startswith("postgres") else file
+    target: Store = server if direction.endswith("postgres") else SqliteStore(tmp_path / "target.db")
+    fill_store(source, tmp_path)
+    with closing(Scheduler(source, tmp_path)) as scheduler:
+        scheduler.submit_group({}, {})
+    damage_records(source, own_schema)
+    before = read_content(source)
+    copy_store(source, target)
+    after = read_content(target)
+    assert {**after, "meta": []} == {**before, "meta": []}
+    with closing(Scheduler(target, tmp_path, {"global": -1})) as scheduler:
+        assert scheduler.status(JobId(4)) is Status.UNREADABLE
+        scheduler.cancel(JobId(4))
+        assert scheduler.status(JobId(4)) is Status.CANCELLED
+        assert scheduler.status(scheduler.submit()) is not Status.UNREADABLE
+        assert scheduler.engine.errors == []
+
+
+def test_copy_restores_the_constraints_that_hold(own_schema: Schema, tmp_path: Path) -> None:
+    """PostgreSQL would refuse each later update of a row that violates a constraint, so only those are left out."""
+    sql = (
+        "SELECT conname, convalidated FROM pg_constraint"
+        " WHERE contype = 'c' AND connamespace = current_schema()::regnamespace"
+    )
+    source = SqliteStore(tmp_path / "source.db")
+    fill_store(source, tmp_path)
+    damage_records(source, own_schema)
+    before = set(own_schema.run_sql(sql))
+    copy_store(source, PostgresStore(own_schema.url))
+    assert {name for name, _ in before - set(own_schema.run_sql(sql))} == {"job_status_check", "job_check"}
+
+
+def test_failed_copy_leaves_no_file(tmp_path: Path) -> None:
+    source, target = SqliteStore(tmp_path / "source.db"), SqliteStore(tmp_path / "target.db")
+    fill_store(source, tmp_path)
+    with closing(sqlite3.connect(source.path)) as connection:
+        connection.execute("DELETE FROM job WHERE id = 5")
+        connection.commit()
+    with pytest.raises(StoreError, match=r"rows of edge cannot be copied.*FOREIGN KEY"):
+        copy_store(source, target)
+    assert list(tmp_path.glob("target.db*")) == []
 
 
 @pytest.mark.parametrize("direction", ["to", "from"])

@@ -10,6 +10,7 @@ from psycopg import sql
 
 from rota.db.database import PAGE_ROWS, Row, TableColumns
 from rota.db.postgres.connection import PostgresConnection, translate_error
+from rota.errors import StoreError
 
 
 class PostgresBulkTables:
@@ -59,12 +60,39 @@ class PostgresBulkTables:
         with self._translating_errors():
             self._connection.execute_script(f'DELETE FROM "{table}"')
 
+    @contextmanager
+    def without_checks(self) -> Iterator[None]:
+        """Drop the constraints, and add those again that all rows satisfy.
+
+        PostgreSQL checks every constraint of a row at each update. A constraint that a record violates would therefore
+        fail each turn that updates this record, even if it was added as NOT VALID."""
+        constraints = self._query_text(
+            "SELECT conrelid::regclass, quote_ident(conname), pg_get_constraintdef(oid) FROM pg_constraint "
+            "WHERE contype = 'c' AND connamespace = current_schema()::regnamespace ORDER BY conrelid, conname"
+        )
+        with self._translating_errors():
+            for table, name, _ in constraints:
+                self._connection.execute_script(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+        yield
+        with self._translating_errors():
+            for table, name, definition in constraints:
+                self._connection.execute_script(
+                    f"DO $$ BEGIN ALTER TABLE {table} ADD CONSTRAINT {name} {definition};"
+                    " EXCEPTION WHEN check_violation THEN NULL; END $$"
+                )
+
     def insert_rows(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         """Insert rows. PostgreSQL cannot store a NUL character in text; U+FFFD replaces it."""
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table), _quote_names(columns))
-        with self._translating_errors(), self._connection.cursor() as cursor, cursor.copy(statement) as copy:
-            for row in rows:
-                copy.write_row([cell.replace("\x00", "\ufffd") if isinstance(cell, str) else cell for cell in row])
+        try:
+            with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+                for row in rows:
+                    copy.write_row([cell.replace("\x00", "\ufffd") if isinstance(cell, str) else cell for cell in row])
+        except (psycopg.IntegrityError, psycopg.DataError) as error:
+            text = " ".join(str(error).split())
+            raise StoreError(f"the rows of {table} cannot be copied: {text}") from error
+        except psycopg.Error as error:
+            raise translate_error(error, self._server_name) from error
 
 
 def _quote_names(columns: Sequence[str]) -> sql.Composed:

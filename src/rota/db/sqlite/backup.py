@@ -67,6 +67,12 @@ def copy_file(source: Path, target: Path, progress: Callable[[int, int], None], 
         writer.execute("PRAGMA journal_mode = DELETE")
 
 
+def remove_file(path: Path) -> None:
+    """Remove a database and its companion files."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
 def validate_backup(path: Path) -> None:
     """Refuse a file that is not a Rota store, is damaged, or has a newer schema."""
     with path.open("rb") as file:

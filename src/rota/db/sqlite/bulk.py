@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rota.db.database import PAGE_ROWS, Row, TableColumns
+from rota.errors import StoreError
 
 
 class SqliteBulkTables:
@@ -45,12 +46,25 @@ class SqliteBulkTables:
         with self._translating_errors():
             self._connection.execute(f'DELETE FROM "{table}"')
 
+    @contextmanager
+    def without_checks(self) -> Iterator[None]:
+        with self._translating_errors():
+            self._connection.execute("PRAGMA ignore_check_constraints = ON")
+            try:
+                yield
+            finally:
+                self._connection.execute("PRAGMA ignore_check_constraints = OFF")
+
     def insert_rows(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         placeholders = ", ".join("?" * len(columns))
-        with self._translating_errors():
+        try:
             self._connection.executemany(
                 f'INSERT INTO "{table}" ({_quote_names(columns)}) VALUES ({placeholders})', rows
             )
+        except sqlite3.IntegrityError as error:
+            raise StoreError(f"the rows of {table} cannot be copied: {error}") from error
+        except sqlite3.Error as error:
+            raise self._translate_error(error) from error
 
 
 def _quote_names(columns: Sequence[str]) -> str:
