@@ -83,8 +83,8 @@ from rota.work.reader import WorkReader
 
 log = logging.getLogger("rota.daemon")
 
-_FILE_CHECK_INTERVAL = 0.5
-"""Seconds between checks of the configuration, the hold file, the lock and the socket, which do not report changes."""
+_CHECK_INTERVAL = 0.5
+"""Seconds between checks of configuration, hold file, lock, socket and wall clock, which do not report changes."""
 _MAX_LOCK_CONFLICTS = 3
 """Checks that may find the lock taken: a command that only looks whether it is held takes it for a moment."""
 _GC_THRESHOLD = 50_000
@@ -222,7 +222,10 @@ class Daemon:
             await self._start_parts()
             serving = asyncio.create_task(self._server.serve(sockets=[listening]))
             serving.add_done_callback(lambda _: self._shutdown.requested.set())
-            background = [asyncio.create_task(self._watch_files()), asyncio.create_task(self._adopt_reservations())]
+            background = [
+                asyncio.create_task(self._watch_files_and_clock()),
+                asyncio.create_task(self._adopt_reservations()),
+            ]
             timer = asyncio.create_task(self._schedule_timer.run())
             log.info("rota %s serves %s", __version__, self._home.root)
             await self._shutdown.requested.wait()
@@ -455,9 +458,11 @@ class Daemon:
         expired = counts["reservations_expired"] + self._leases.expired_count
         return RecoverySummary(**{**counts, "reservations_expired": expired})
 
-    async def _watch_files(self) -> None:
+    async def _watch_files_and_clock(self) -> None:
         while True:
-            await asyncio.sleep(_FILE_CHECK_INTERVAL)
+            await asyncio.sleep(_CHECK_INTERVAL)
+            if self._engine_loop.check_clock():  # the turn also wakes the webhook sender
+                self._schedules_changed.set()
             self._check_lock_and_socket()
             self._config.reload_if_changed()
             await self.check_hold_file()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from rota.jobs.submission import DefaultEnvironment, Submission
 from rota.jobs.submit import AcceptedSubmit, submit
 from rota.kernel.events import Event
 from rota.kernel.status import Status
+from tests.engine.clockwork import AdjustableClock
 from tests.harness import FakeClock, Scheduler
 
 pytestmark = pytest.mark.both_databases
@@ -201,6 +202,32 @@ def test_run_in_turn_reports_unknown_outcome_after_a_crash(loop: EngineLoop, cra
         loop.run_in_turn(kills)
     assert crashed.is_set()
     assert isinstance(submit_request(loop, submit_job).get(), ServiceUnavailable)
+
+
+def test_clock_set_back_is_noticed_without_an_event(
+    scheduler: Scheduler, crashed: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = scheduler.clock = scheduler.engine._clock = AdjustableClock()
+    job = scheduler.submit(delay="5m")
+    loop = EngineLoop(scheduler.engine, scheduler.executor, clock, crashed.set)
+    loop.start()
+    loop.run_in_turn(lambda _: None)
+    has_turned, turn = threading.Event(), scheduler.engine.turn
+
+    def count_turn(requests: Sequence[TurnRequest[Any]]) -> None:
+        turn(requests)
+        has_turned.set()
+
+    monkeypatch.setattr(scheduler.engine, "turn", count_turn)
+    clock.advance(minutes=3)
+    assert not loop.check_clock()
+    assert not has_turned.is_set()
+    clock.set_time("2025-12-31T00:00:00")
+    assert loop.check_clock()
+    assert has_turned.wait(5)
+    assert scheduler.job(job).not_before == clock.now() + timedelta(minutes=5)
+    assert not loop.check_clock()
+    loop.stop()
 
 
 def test_start_timeout_of_years_is_accepted(loop: EngineLoop, scheduler: Scheduler, crashed: threading.Event) -> None:

@@ -529,9 +529,12 @@ class Simulation(ScheduleSteps, WebhookSteps):
         self.pass_time(rng.choice((0.5, 1, 3, 10, 60, 600)))
 
     def do_set_clock(self, rng: random.Random) -> None:
-        """Set the wall clock. Smaller changes back than the threshold are not detected."""
-        self.set_clock(rng.choice((-86_400, -7200, -60, -2 * SET_BACK_THRESHOLD, 1, 60, 7200)))
-        self.run_turns()
+        """Set the wall clock. Smaller changes back than the threshold are not detected. A change back is detected
+        without an event, a change forward at the next turn."""
+        seconds = rng.choice((-86_400, -7200, -60, -2 * SET_BACK_THRESHOLD, 1, 60, 7200))
+        self.set_clock(seconds)
+        if seconds > 0 or self.engine.is_clock_set_back:
+            self.run_turns()
 
     def set_clock(self, seconds: float) -> None:
         self.sim_clock.adjust(seconds)

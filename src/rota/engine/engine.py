@@ -192,7 +192,7 @@ class Engine:
             stops_starts
             or not self._prefetch.was_planned_with(self.settings)
             or self._is_due(now)
-            or self._is_clock_set_back(now)
+            or self.is_clock_set_back
         )
 
     def _run_transaction(self, requests: Sequence[TurnRequest[Any]], *, receive_only: bool = False) -> None:
@@ -422,13 +422,15 @@ class Engine:
 
     def _check_clocks(self, tx: Transaction) -> float:
         """Return the lead of the wall clock over the monotonic clock. If it was set back, shorten the due times."""
-        if self._is_clock_set_back(tx.now):
+        if self.is_clock_set_back:
             tx.queue.shorten_due_times(tx.now)
             tx.effects.has_deliveries = True
         return self._clock_lead(tx.now)
 
-    def _is_clock_set_back(self, now: datetime) -> bool:
-        return self._clock_lead(now) < self._state.clock_lead - SET_BACK_THRESHOLD
+    @property
+    def is_clock_set_back(self) -> bool:
+        """Whether the wall clock was set back since the last turn. Thread-safe."""
+        return self._clock_lead(self._clock.now()) < self._state.clock_lead - SET_BACK_THRESHOLD
 
     def _clock_lead(self, now: datetime) -> float:
         return now.timestamp() - self._clock.monotonic()

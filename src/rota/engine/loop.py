@@ -59,6 +59,14 @@ class EngineLoop:
         if self._has_ended:  # checked after queueing, so that no request stays without a response
             self._refuse_pending()
 
+    def check_clock(self) -> bool:
+        """Return whether the wall clock was set back, and if it was, request the turn that shortens the due times:
+        a wait for a time does not end earlier by itself. Thread-safe, and cheap enough to be called twice a second."""
+        is_set_back = self._engine.is_clock_set_back
+        if is_set_back:
+            self.submit(TurnRequest(lambda _: None, lambda _: None))
+        return is_set_back
+
     def run_in_turn(self, operation: Callable[[Transaction], T]) -> T:
         """Run `operation` in a turn, and return its result after the commit. Blocks the calling thread."""
         responses: list[Any] = []
