@@ -65,6 +65,36 @@ def test_last_ready_jobs_of_a_lane_are_claimed_without_the_one_of_unknown_status
     assert scheduler.engine.errors == []
 
 
+def test_wait_for_job_of_unknown_status_is_explained(unlimited_scheduler: Scheduler, damage: Damage) -> None:
+    bad = unlimited_scheduler.submit(delay="1h")
+    waiting = unlimited_scheduler.submit(after=[bad], priority=5)
+    damage(f"UPDATE job SET status = 'PARKED' WHERE id = {bad}")
+    shown = unlimited_scheduler.show_job(waiting)
+    assert shown.status == Status.WAITING_ON_DEPS
+    detail = f"waiting on job job-{bad}, whose record cannot be read: unknown status 'PARKED'"
+    assert shown.wait is not None
+    assert shown.wait.detail == detail
+    assert unlimited_scheduler.explain_wait(waiting)["text"].splitlines() == [
+        f"job-{waiting} is WAITING_ON_DEPS: {detail}",
+        f"  job-{bad} is UNREADABLE: its status 'PARKED' is unknown; `rota cancel job-{bad}` ends it",
+    ]
+    status = view_status(unlimited_scheduler.reader, unlimited_scheduler.view_context)
+    assert status.idle_reason == f"job-{waiting}: {detail}"
+
+
+@pytest.mark.parametrize("damaged", ["wait_kind = 'moon'", "waited_on = 'moon'"])
+def test_wait_of_job_with_unreadable_wait_is_explained(
+    unlimited_scheduler: Scheduler, damage: Damage, damaged: str
+) -> None:
+    job = unlimited_scheduler.submit(after=[unlimited_scheduler.submit(delay="1h")])
+    damage(f"UPDATE job SET {damaged} WHERE id = {job}")
+    field = damaged.replace(" =", "")
+    assert unlimited_scheduler.explain_wait(job)["text"] == (
+        f"job-{job} is WAITING_ON_DEPS: its record cannot be read: its {field} is unknown;"
+        f" it fails when it is evaluated, and `rota cancel job-{job}` ends it now"
+    )
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_dependent_of_job_of_unknown_status_is_blocked(
     unlimited_scheduler: Scheduler, damage: Damage, *, is_restarted: bool

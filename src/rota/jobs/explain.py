@@ -17,7 +17,7 @@ from rota.kernel.job import Job
 from rota.kernel.locks import Lock, LockMode
 from rota.kernel.reservations import format_owner, lock_owner
 from rota.kernel.retry import format_progress
-from rota.kernel.status import STARTED, TERMINAL, Status
+from rota.kernel.status import STARTED, TERMINAL, WAITING, Status
 from rota.kernel.verdict import Wait, WaitKind
 
 _MAX_DEPTH = 5
@@ -54,7 +54,7 @@ def _with_executor_silence(lines: list[str], job: Job, context: ViewContext) -> 
 def _explain_lines(reader: Reader, job: Job, wait: Wait | None, context: ViewContext) -> list[str]:
     """Return a line for the job, then one for each blocking job upstream."""
     lines = [_explain_line(reader, job, wait, context)]
-    if job.unreadable is not None and job.status is not Status.UNREADABLE:
+    if job.unreadable is not None and job.unreadable not in lines[0]:
         lines.append(f"  its stored record has errors: {job.unreadable}")
     visited = {job.id}
     last = reader.chains.last_job(job.id) if job.status in TERMINAL else None
@@ -107,6 +107,11 @@ def _explain_line(reader: Reader, job: Job, wait: Wait | None, context: ViewCont
     if job.status in STARTED:
         pid = f" as pid {job.pid}" if job.pid is not None else ""
         return f"{head}it runs{pid} since {job.started_at:%Y-%m-%d %H:%M:%S} UTC{_stop_note(job)}"
+    if job.status in WAITING and not reader.queue.candidates([job.id]):
+        return (
+            f"{head}its record cannot be read: {job.unreadable}; it fails when it is evaluated,"
+            f" and `rota cancel {format_job_id(job.id)}` ends it now"
+        )
     return f"{head}{context.hold_reason or 'nothing holds it; it starts with the next tick'}"
 
 
@@ -218,9 +223,12 @@ def idle_reason(reader: Reader, context: ViewContext) -> str | None:
         blocker = find_blocker(reader, job, wait)
         if blocker is None or blocker in visited:
             break
-        job = find_job(reader, blocker)
-        visited.add(job.id)
-        wait = explain_waits(reader, [job], context).get(job.id) or wait
+        visited.add(blocker)
+        next_job = find_job(reader, blocker)
+        next_wait = explain_waits(reader, [next_job], context).get(blocker)
+        if next_wait is None:
+            break
+        job, wait = next_job, next_wait
     if wait is None:
         return None
     too_large = "; it cannot start until the pool grows" if wait.cannot_start else ""

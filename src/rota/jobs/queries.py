@@ -31,7 +31,7 @@ from rota.kernel.pools import PoolBoard, PoolSizes
 from rota.kernel.queue import FIRST_RANK, Rank
 from rota.kernel.run import Run
 from rota.kernel.status import WAITING, Status
-from rota.kernel.verdict import PASS, Pass, Undecided, Verdict, Wait, WaitKind
+from rota.kernel.verdict import PASS, Block, Pass, Undecided, Verdict, Wait, WaitKind
 
 _LOOKAHEAD_SIZES = (32, 256)
 """Numbers of jobs that a view plans first. It plans more only if the shown jobs are not among them."""
@@ -139,7 +139,7 @@ def _wait_from_verdict(verdict: Verdict, context: ViewContext, position: int | N
             return hold_wait(context) or context.start_outlook.make_wait(context.now, position)
         case Wait():
             return verdict
-        case Undecided():
+        case Undecided() | Block():
             return verdict.interim
         case _:
             return None

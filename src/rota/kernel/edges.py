@@ -83,23 +83,24 @@ def _judge(unmet: UnmetEdge) -> Verdict:
     job = unmet.edge.predecessor if unmet.last_job is None else unmet.last_job
     name = format_job_id(job)
     if unmet.error is not None:
-        return Block(detail=f"scheduler data error for job dependency {name}: {unmet.error}")
+        cause = "whose record cannot be read" if unmet.status is Status.UNREADABLE else "which cannot be checked"
+        interim = _wait_for(job, f"waiting on job {name}, {cause}: {unmet.error}")
+        return Block(detail=f"scheduler data error for job dependency {name}: {unmet.error}", interim=interim)
     if unmet.status is None:
         return Block(detail=f"missing job dependency {name}")
     match edge_state(unmet.edge.policy, unmet.status, is_skipped_by_group=unmet.is_skipped_by_group):
         case EdgeState.MET:
             return PASS
         case EdgeState.OPEN:
-            return Wait(
-                status=Status.WAITING_ON_DEPS,
-                kind=WaitKind.DEPENDENCIES,
-                detail=f"waiting on job {name}",
-                on=(f"job:{job}",),
-            )
+            return _wait_for(job, f"waiting on job {name}")
         case EdgeState.UNMEETABLE:
             if unmet.edge.policy is DependencyPolicy.FAILED:
                 return SkipVerdict(reason=f"not needed: {name} {unmet.status}")
             return Block(detail=f"dependency failed for job {name} ({unmet.status})")
+
+
+def _wait_for(job: JobId, detail: str) -> Wait:
+    return Wait(status=Status.WAITING_ON_DEPS, kind=WaitKind.DEPENDENCIES, detail=detail, on=(f"job:{job}",))
 
 
 def judge_edges(edges: Sequence[UnmetEdge]) -> Verdict:

@@ -41,6 +41,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     """The job can never start: it becomes BLOCKED_BY_DEPENDENCY."""
 
     detail: str
+    interim: Wait | None = None
+    """Verdict to report until the job is evaluated, if that may take long."""
 
 
 class SkipVerdict(msgspec.Struct, frozen=True, kw_only=True):
