@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 
 import pytest
 
+from rota.home import is_held
 from tests.e2e.rig import ChildControl, Rota, eventually, exits_within, is_alive, kill
 
 pytestmark = pytest.mark.executable
@@ -225,6 +227,51 @@ def test_down_with_removed_socket_stops_scheduler_and_supervisor(rota: Rota, opt
     assert not is_alive(pid)
     assert not is_alive(supervisor)
     assert not rota.socket.exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--kill", "--grace", "1s"]])
+def test_down_stops_a_scheduler_with_a_directory_in_place_of_its_socket(rota: Rota, options: list[str]) -> None:
+    pid = rota.start()
+    rota.socket.unlink()
+    rota.socket.mkdir()
+    output = rota.run("down", *options)
+    lost = "; --grace and --kill have no effect" if options else ""
+    assert output.err == (
+        f"rota: the scheduler (pid {pid}) cannot be reached: {rota.socket} is not its socket; sending SIGTERM{lost}\n"
+        "rota: stopped\n"
+    )
+    assert rota.processes() == {}
+
+
+def test_lock_holder_that_is_no_scheduler_is_not_stopped(rota: Rota) -> None:
+    """This takes ten seconds, because a scheduler that starts holds the lock before it listens."""
+    rota.start()
+    rota.run("down")
+    rota.socket.mkdir()
+    with subprocess.Popen(["flock", rota.home / "scheduler.lock", "sleep", "60"]) as holder:
+        try:
+            eventually(lambda: is_held(rota.home / "scheduler.lock"), description="the lock")
+            (rota.home / "scheduler.lock").write_text(f"{holder.pid}\n")
+            output = rota.run("down", code=1)
+            assert f"pid {holder.pid} holds" in output.err
+            assert holder.poll() is None
+        finally:
+            holder.kill()
+
+
+def test_down_names_a_suspended_scheduler_and_kill_resumes_it(rota: Rota) -> None:
+    pid = rota.start()
+    os.kill(pid, signal.SIGSTOP)
+    assert rota.run("down", code=1).err == (
+        f"rota: the scheduler (pid {pid}) is suspended by a signal and cannot stop; resume it with `kill -CONT {pid}`,"
+        " or use `rota down --kill`, which also kills its jobs\n"
+    )
+    output = rota.run("down", "--kill")
+    assert (output.code, output.err.splitlines()) == (
+        0,
+        [f"rota: resuming the scheduler (pid {pid}), which was suspended by a signal", "rota: stopped"],
+    )
+    assert rota.processes() == {}
 
 
 LOCKS_AND_SOCKETS = ("scheduler.lock", "supervisor.lock", "rota.sock", "supervisor.sock")

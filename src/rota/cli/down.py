@@ -2,6 +2,7 @@
 
 The lock tells whether a scheduler runs, not the socket, which may have been removed: the scheduler recreates it within
 a second. A pidfd watches the process: this signal of its exit cannot come early and cannot refer to another process.
+A scheduler that no request can reach, because something else is in the place of its socket, is stopped by a signal.
 Jobs that outlast the grace period are not killed; the supervisor keeps them, and the command prints their names. With
 `--kill` they are killed, and the scheduler exits after the last of them.
 """
@@ -13,6 +14,7 @@ import json
 import math
 import os
 import select
+import signal
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -65,6 +67,7 @@ def run_down(args: argparse.Namespace) -> int:
     session = SchedulerSession(home, autostart=False)
     await_removed_lock(home)
     was_held = is_held(home.lock)
+    _check_suspended(home, resumes=args.kill and not args.dry_run)
     if args.dry_run:
         return _dry_run(args, session, home)
     try:
@@ -77,11 +80,15 @@ def run_down(args: argparse.Namespace) -> int:
     try:
         running = _list_running(session) or []
         started = time.monotonic()
-        grace = _request_stop(session, args.grace, kill=args.kill)
+        if session.has_answered:
+            grace = _request_stop(session, args.grace, kill=args.kill)
+        else:
+            grace = _signal_stop(args, home, pid)
         progress = _StopProgress(session, started + grace, kill=args.kill)
         # Print immediately: a scheduler that kills the jobs can exit before the next request.
         progress.print_changes(running)
-        running = _wait_for_exit(session, home, pid, descriptor, running, progress)
+        answers_by = started if session.has_answered else started + grace
+        running = _wait_for_exit(session, home, pid, descriptor, running, progress, answers_by)
     finally:
         os.close(descriptor)
     remaining = _still_running(home, running)
@@ -117,8 +124,10 @@ def _dry_run(args: argparse.Namespace, session: SchedulerSession, home: Home) ->
 
 
 def _grace_seconds(args: argparse.Namespace, home: Home) -> float:
-    if args.grace is not None:
-        return parse_seconds(args.grace) or 0.0
+    return _configured_grace(home) if args.grace is None else parse_seconds(args.grace) or 0.0
+
+
+def _configured_grace(home: Home) -> float:
     from rota.config import load
 
     return load(home.config).scheduler.grace.total_seconds()
@@ -140,9 +149,56 @@ def _job_name(job: Json) -> str:
     return f"{job['id']} ({label(job)})"
 
 
+def _lock_holder(home: Home) -> int | None:
+    """Return the pid of the scheduler that holds the lock. Return None if a command holds it, or if the pid in the file
+    cannot be verified: it may be of another process."""
+    pid = holder_pid(home.lock)
+    process = Path("/proc") / pid
+    try:
+        is_scheduler = pid.isdecimal() and b"serve" in (process / "cmdline").read_bytes().split(b"\0")
+        descriptors = list((process / "fd").iterdir()) if is_scheduler and is_held(home.lock) else []
+    except OSError:
+        return None
+    for descriptor in descriptors:
+        with suppress(OSError):
+            if descriptor.samefile(home.lock):
+                return int(pid)
+    return None
+
+
+def _check_suspended(home: Home, *, resumes: bool) -> None:
+    """Refuse to wait for a scheduler that is suspended by a signal, or resume it."""
+    pid = _lock_holder(home)
+    if pid is None or not _is_suspended(pid):
+        return
+    if not resumes:
+        raise ServiceUnavailable(
+            f"the scheduler (pid {pid}) is suspended by a signal and cannot stop;"
+            f" resume it with `kill -CONT {pid}`, or use `rota down --kill`, which also kills its jobs"
+        )
+    print_notice(f"resuming the scheduler (pid {pid}), which was suspended by a signal")
+    os.kill(pid, signal.SIGCONT)
+
+
+def _is_suspended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+    except OSError:
+        return False
+
+
+def _signal_stop(args: argparse.Namespace, home: Home, pid: int) -> float:
+    """Stop a scheduler that no request can reach. Return the seconds that running jobs have to finish."""
+    state = "is not its socket" if home.socket.exists() else "is missing"
+    options = "; --grace and --kill have no effect" if args.grace is not None or args.kill else ""
+    print_notice(f"the scheduler (pid {pid}) cannot be reached: {home.socket} {state}; sending SIGTERM{options}")
+    os.kill(pid, signal.SIGTERM)
+    return _configured_grace(home)
+
+
 def _find_scheduler(session: SchedulerSession, home: Home) -> int:
     """Return the pid of the scheduler. Wait for a scheduler that holds the lock but does not listen: it is starting,
-    exiting or recreating its socket."""
+    exiting or recreating its socket. If it cannot do so, it is found by its lock, and the session has no answer."""
     deadline = time.monotonic() + _SOCKET_TIMEOUT
     while True:
         try:
@@ -150,7 +206,10 @@ def _find_scheduler(session: SchedulerSession, home: Home) -> int:
         except NotRunning:
             if not is_held(home.lock):
                 raise
-        if time.monotonic() >= deadline:
+        is_late = time.monotonic() >= deadline
+        if (is_late or home.socket.is_dir()) and (holder := _lock_holder(home)) is not None:
+            return holder
+        if is_late:
             pid = holder_pid(home.lock)
             raise ServiceUnavailable(
                 f"pid {pid} holds {home.lock} but does not listen on {home.socket}; see {home.log}."
@@ -215,10 +274,17 @@ class _StopProgress:
 
 
 def _wait_for_exit(
-    session: SchedulerSession, home: Home, pid: int, descriptor: int, last_running: list[Json], progress: _StopProgress
+    session: SchedulerSession,
+    home: Home,
+    pid: int,
+    descriptor: int,
+    last_running: list[Json],
+    progress: _StopProgress,
+    answers_by: float,
 ) -> list[Json]:
-    """Wait for the process to exit, print the jobs it waits for, and return the jobs last observed running."""
-    received = time.monotonic()
+    """Wait for the process to exit, print the jobs it waits for, and return the jobs last observed running. Until
+    `answers_by`, the scheduler need not respond."""
+    received = max(time.monotonic(), answers_by)
     while True:
         running = _list_running(session)  # also immediately: a job may have started in the meantime
         if running is not None:
