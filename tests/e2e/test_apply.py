@@ -81,12 +81,14 @@ def test_dry_run_prints_the_graph_and_stores_nothing(rota: Rota) -> None:
     ]
     rota.run("apply", file)
     graph = rota.run("graph").out.replace("[the merge]", "[merge: the merge]").splitlines()
-    assert [line for line in graph if "job-1 " not in line] == output.lines
+    expected = [line for line in graph if "job-1 " not in line]
+    assert output.lines[: len(expected)] == expected
+    assert output.lines[len(expected)].split()[0] == "priority", "then the policies"
     after = [edge for edge in rota.json("graph")["edges"] if edge["from"] != "job-1"]
     assert drawn["graph"]["edges"] == after
 
 
-def test_dry_run_prints_the_policies_that_the_file_does_not_set(rota: Rota) -> None:
+def test_dry_run_prints_every_policy_with_its_source_and_jobs(rota: Rota) -> None:
     rota.start()
     flow_job = {"command": ["true"], "flow": "review"}
     jobs = {"a": flow_job, "b": {**flow_job, "retries": 1, "timeout": "5m"}, "c": {"command": ["true"]}}
@@ -94,7 +96,10 @@ def test_dry_run_prints_the_policies_that_the_file_does_not_set(rota: Rota) -> N
     lines = [" ".join(line.split()) for line in rota.run("apply", file, "--dry-run").lines]
     assert "retry 5 retries [flow default; built-in (retry.fleet.max_retries)] a" in lines
     assert "retry_delay 30s times 2 each, at most 5m, jitter 10% [flow default; built-in (retry.fleet)] a, b" in lines
-    assert not [line for line in lines if line.startswith(("timeout", "priority", "retry 1"))]
+    assert "retry 1 retry [option] b" in lines
+    assert "retry no retries [built-in] c" in lines
+    assert "timeout 5m [option] b" in lines
+    assert "priority 0 [built-in] all jobs" in lines
     shown = {
         job["local"]: {policy["name"]: (policy["value"], policy["source"]) for policy in job["policies"]}
         for job in rota.json("apply", file, "--dry-run")["jobs"]

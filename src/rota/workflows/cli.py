@@ -200,18 +200,17 @@ def _dry_run(session: SchedulerSession, request: Json, *, as_json: bool) -> int:
 
 
 def _policy_lines(jobs: list[Json]) -> list[str]:
-    """Return a line for each policy that the file does not set and that is not the same for every job, with its
-    jobs."""
+    """Return a line for each value of each policy, with its source and jobs."""
     names_by_policy: dict[tuple[str, str, str], list[str]] = {}
     for job in jobs:
         for policy in job["policies"]:
-            if not policy["source"].startswith(("option", "built-in")):
-                key = policy["name"], policy["value"], policy["source"]
-                names_by_policy.setdefault(key, []).append(job["local"] or job["id"])
+            key = policy["name"], policy["value"], policy["source"]
+            names_by_policy.setdefault(key, []).append(job["local"] or job["id"])
+    order = list(dict.fromkeys(name for name, _, _ in names_by_policy))
     width = max((len(name) for name, _, _ in names_by_policy), default=0)
     return [
         escape_unprintable(f"{name:<{width}} {value}  [{source}]  {_format_jobs(names, len(jobs))}")
-        for (name, value, source), names in names_by_policy.items()
+        for (name, value, source), names in sorted(names_by_policy.items(), key=lambda item: order.index(item[0][0]))
     ]
 
 
