@@ -256,7 +256,7 @@ def test_archive_and_unarchive(server: Server, capsys: pytest.CaptureFixture[str
         assert capsys.readouterr().out == f"template-1 say {verb}d\n"
 
 
-def test_every_action_prints_json(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     for words, reply in ((["list"], {"templates": []}), (["show", "x"], TEMPLATE), (["archive", "x"], TEMPLATE)):
         server.replies = [json_response(reply)]
         assert main(["template", *words, "--json"]) == 0

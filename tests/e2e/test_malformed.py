@@ -1,7 +1,7 @@
-"""Random and invalid request bodies, sent to every endpoint that takes a body.
+"""Mutated request bodies, sent to every endpoint that takes one.
 
-Each is refused with a problem document and stores nothing, and the scheduler keeps running. Both databases are tested
-because they accept different text.
+Every invalid body is refused with a problem document, a refused body stores nothing, and the scheduler keeps running.
+Both databases are tested because they accept different text.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Response(NamedTuple):
     body: bytes
 
 
-class Home:
-    """A held scheduler with one resource of each kind."""
+class HeldScheduler:
+    """A scheduler whose hold file exists, with at least one resource of each kind."""
 
     def __init__(self, rota: Rota, run_sql: SqlRunner, tables: str) -> None:
         self.rota = rota
@@ -94,7 +94,7 @@ class Home:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def home(request: pytest.FixtureRequest, make_rota: Callable[..., Rota]) -> Iterator[Home]:
+def held_scheduler(request: pytest.FixtureRequest, make_rota: Callable[..., Rota]) -> Iterator[HeldScheduler]:
     rota = make_rota()
     rota.home.mkdir()
     (rota.home / "hold").touch()
@@ -102,10 +102,10 @@ def home(request: pytest.FixtureRequest, make_rota: Callable[..., Rota]) -> Iter
     if request.param == "postgres":
         rota.run("config", "set", "store.url", request.getfixturevalue("postgres_url"))
         schema: Schema = request.getfixturevalue("postgres_schema")
-        created = Home(rota, schema.run_sql, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+        created = HeldScheduler(rota, schema.run_sql, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
     else:
         tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
-        created = Home(rota, make_sqlite_runner(rota.home / "rota.db"), tables)
+        created = HeldScheduler(rota, make_sqlite_runner(rota.home / "rota.db"), tables)
     yield created
     created.connection.close()
 
@@ -146,15 +146,15 @@ def find_faults(response: Response) -> Iterator[str]:
         yield f"not a problem document: {response}"
 
 
-def test_invalid_body_is_refused_and_stores_nothing(home: Home) -> None:
-    faults = [fault for endpoint in ENDPOINTS_WITH_BODY for fault in _fuzz_endpoint(home, endpoint)]
+def test_invalid_body_is_refused_and_stores_nothing(held_scheduler: HeldScheduler) -> None:
+    faults = [fault for endpoint in ENDPOINTS_WITH_BODY for fault in _fuzz_endpoint(held_scheduler, endpoint)]
     assert not faults, "\n".join(faults)
-    assert home.rota.status()["errors"] == []
-    assert home.rota.api("POST", "/api/jobs", {"command": ["true"]}).status == 201
+    assert held_scheduler.rota.status()["errors"] == []
+    assert held_scheduler.rota.api("POST", "/api/jobs", {"command": ["true"]}).status == 201
 
 
-def _fuzz_endpoint(home: Home, endpoint: Endpoint) -> list[str]:
-    body_schema, before = BodySchema(endpoint), home.rows()
+def _fuzz_endpoint(scheduler: HeldScheduler, endpoint: Endpoint) -> list[str]:
+    body_schema, before = BodySchema(endpoint), scheduler.rows()
     faults: list[str] = []
 
     @settings(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
@@ -166,8 +166,8 @@ def _fuzz_endpoint(home: Home, endpoint: Endpoint) -> list[str]:
             return
         # Send some bodies in chunks, without a Content-Length.
         sent = body if len(body) % 4 else (body[begin : begin + 1000] for begin in range(0, len(body), 1000))
-        response = home.send(endpoint, sent, **({"Idempotency_Key": uuid4().hex} if endpoint.accepts_key else {}))
-        after = home.rows()
+        response = scheduler.send(endpoint, sent, **({"Idempotency_Key": uuid4().hex} if endpoint.accepts_key else {}))
+        after = scheduler.rows()
         if is_invalid or response.status >= 400:
             request = f"{endpoint.method} {endpoint.path} <- {body[:300]!r}"
             faults.extend(f"{request}: {fault}" for fault in find_faults(response))

@@ -1,4 +1,4 @@
-"""The prober's thread: answers, observed changes, sleep and retries."""
+"""The prober's thread: requested probes, observed changes, retries, dropped facts."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def rig(store: Store, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> 
     rig.prober.stop()
 
 
-def test_question_is_answered(rig: Rig) -> None:
+def test_probe_request_is_observed(rig: Rig) -> None:
     rig.scheduler.probe.values[PLAN] = True
     rig.prober.submit_probes([ProbeRequest(job=JobId(1), facts=(PLAN,), is_undecided=True)])
     rig.take()
     assert rig.scheduler.engine.fact_cache.observed == {PLAN: True}
 
 
-def test_change_is_noticed_without_a_question(rig: Rig) -> None:
+def test_change_is_observed_without_a_request(rig: Rig) -> None:
     job = rig.scheduler.submit(needs=["file:/plan.md"], missing_producer="wait")
-    rig.prober.submit_probes([])
+    rig.prober.submit_probes([])  # start watching
     rig.scheduler.probe.values[PLAN] = True
     rig.until(lambda: rig.scheduler.status(job) is not Status.WAITING_ON_DEPS)
 
@@ -73,14 +73,14 @@ def test_change_is_noticed_without_a_question(rig: Rig) -> None:
 def test_unchanged_fact_is_not_reported(rig: Rig) -> None:
     rig.scheduler.submit(needs=["file:/plan.md"], missing_producer="wait")
     count = rig.scheduler.probe.probe_count
-    rig.prober.submit_probes([])
+    rig.prober.submit_probes([])  # start watching
     timer = threading.Event()
     while rig.scheduler.probe.probe_count < count + 3:
         timer.wait(0.01)
     assert rig.requests.empty()
 
 
-def test_answer_that_could_not_be_stored_is_repeated(rig: Rig) -> None:
+def test_observation_that_was_not_stored_is_repeated(rig: Rig) -> None:
     rig.prober.submit_probes([ProbeRequest(job=JobId(1), facts=(PLAN,), is_undecided=True)])
     rig.requests.get(timeout=TIMEOUT_SECONDS).on_done(StoreError("the disk is full"))
     rig.take()
@@ -106,6 +106,6 @@ def test_unwatched_facts_are_forgotten(rig: Rig) -> None:
     observed = rig.scheduler.engine.fact_cache.observed
     observed.update(dict.fromkeys([FileExists(f"/{n}") for n in range(2000)], True))
     job = rig.scheduler.submit(needs=["file:/plan.md"], missing_producer="wait")
-    rig.prober.submit_probes([])
+    rig.prober.submit_probes([])  # start watching
     rig.until(lambda: set(observed) == {PLAN})
     rig.scheduler.cancel(job)

@@ -918,9 +918,9 @@ def test_query_of_url_is_shown_only_with_the_secret(scheduler: Scheduler) -> Non
     added = add(scheduler, url)
     run_one(scheduler)
     reader, now = scheduler.reader, scheduler.clock.now()
-    assert queries.render_webhook_detail(reader, added, now, with_secret=True).url == url
+    assert queries.show_webhook(reader, added, now, reveal=True).url == url
     shown = [
-        queries.render_webhook_detail(reader, added, now),
+        queries.show_webhook(reader, added, now),
         queries.list_webhooks(reader, now),
         queries.list_deliveries(
             reader, job=None, webhook=None, state=None, before_id=queries.MAX_DELIVERY_ID, limit=10

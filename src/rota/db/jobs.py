@@ -1,4 +1,4 @@
-"""Changes of jobs: their submit, edits, and their ends, also of jobs that never started."""
+"""Changes of jobs: submit, edit, end (including jobs that never started), stop requests and resets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int | None = None
     unique: str | None = None
     is_ready: bool
-    """Whether every gate up to locks passes, so that the job enters its lane without an evaluation."""
+    """Whether the job has no unmet edge, delay, lock or needed fact, so that it enters its lane without an evaluation."""
     needs: tuple[Artifact, ...] = ()
     products: tuple[Artifact, ...] = ()
     missing_producer: MissingProducer | None = None
@@ -56,7 +56,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.needs) or self.spec.pinned_head is not None
 
     def to_job(self, now: datetime) -> Job:
-        """Return the job as a reader sees it after the commit."""
+        """Return the job as submitted, before its first evaluation."""
         return Job(
             id=self.id,
             spec=self.spec,
@@ -168,7 +168,8 @@ class Jobs(JobRecords):
         if edited.priority != job.priority and not self._queue.set_ranks([rank]):
             return False
         if fields := changed_fields(job, edited):
-            self._db.run("withdraw_prefetch_of_job", job=job.id)  # an unreachable executor may start the old version
+            # Otherwise an executor that cannot be reached now could start the old version.
+            self._db.run("withdraw_prefetch_of_job", job=job.id)
             data = {"fields": fields}
             self._events.emit(
                 Event(kind="job.edited", at=to_micros(now), cause="edit", actor=actor, job=job.id, data=data)
@@ -287,8 +288,8 @@ class Jobs(JobRecords):
         self._emit_end(job, status, now, "cancel", actor=actor, run=None, data={"from": old_status, "reason": reason})
 
     def request_stop(self, job: JobId, reason: str, now: datetime, actor: str | None) -> bool:
-        """Record that a running job must be stopped. Return false if a stop was requested before or the job has
-        ended."""
+        """Record that a running job must be stopped. A cancel replaces the stop request of a shutdown. Return false if
+        another stop was requested before, or if the job has ended."""
         if not self._db.run("request_stop", job=job, reason=reason, weaker=STOPPED_BY_SHUTDOWN):
             return False
         event = Event(

@@ -58,7 +58,7 @@ class WaitReason(msgspec.Struct, frozen=True, kw_only=True):
     """The reason that a job has not started."""
 
     kind: str
-    """Gate that holds the job."""
+    """Kind of the gate that holds the job, such as `capacity`."""
     detail: str
     """Description of the reason."""
     topics: list[str]
@@ -134,7 +134,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None
     """Time at which the job ended; `null` while it is active."""
     exit_code: int | None
-    """Exit code of the current run; `null` if there is none."""
+    """Exit code of the job. Without a run, it is 143 if the job was cancelled and 1 if it could not be started. `null`
+    while the job is active, if it was blocked or skipped before it ran, or if its exit status is unknown."""
     reason: str | None
     """Reason for the outcome of the job. While a retry is active: the number of the retry."""
     after: list[Predecessor]
@@ -154,11 +155,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     wait: WaitReason | None
     """Reason that the job has not started; `null` if it has started, or if nothing holds it."""
     waited_on: list[str]
-    """Gates that have held the job so far."""
+    """Kinds of the gates that have held the job so far."""
     flow: str | None
     """Flow that the job is a step of; `null` if there is none."""
     phase: str | None
-    """Phase of the flow, in which jobs run one at a time; `null` if there is none."""
+    """Phase of the flow; `null` if there is none. Its jobs run one at a time, unless submitted as parallelizable."""
     target: str | None
     """Target that the job works on; `null` if there is none."""
     unique: str | None

@@ -73,14 +73,14 @@ def find_due_messages(
 ) -> DueMessages:
     """Return the messages to send now. Receivers take turns: `health` is in the order of their last service."""
     slots = DeliverySlots({receiver: len(deliveries) for receiver, deliveries in in_flight.items()}, health)
-    endpoints = {format_webhook_id(endpoint.id): endpoint for endpoint in reader.webhooks.list_all()}
+    webhooks_by_receiver = {format_webhook_id(webhook.id): webhook for webhook in reader.webhooks.list_all()}
     job_secret = reader.meta.get(SECRET_KEY)
     messages: list[DueMessage] = []
     due_times: list[datetime] = []
     service_order = {receiver: number for number, receiver in enumerate(health)}
     for receiver in sorted(reader.webhooks.pending_receivers(), key=lambda name: service_order.get(name, -1)):
-        endpoint, in_progress = endpoints.get(receiver), in_flight.get(receiver, frozenset())
-        held_until = None if endpoint is None else endpoint.held_until
+        webhook, in_progress = webhooks_by_receiver.get(receiver), in_flight.get(receiver, frozenset())
+        held_until = None if webhook is None else webhook.held_until
         if held_until is not None and held_until > now:
             due_times.append(held_until)
             continue
@@ -89,7 +89,7 @@ def find_due_messages(
             MAX_CONCURRENT[ReceiverHealth.HEALTHY] if held_until is None else 1 - len(in_progress),
         )
         max_first = MAX_FIRST_ATTEMPTS[slots.health_of(receiver)]
-        secrets = endpoint.secrets(now) if endpoint is not None else (job_secret,) if job_secret is not None else ()
+        secrets = webhook.secrets(now) if webhook is not None else (job_secret,) if job_secret is not None else ()
         chosen, next_at = _find_first_due(reader, receiver, now, in_progress, limit, max_first)
         slots.allocate(receiver, len(chosen))
         messages += [

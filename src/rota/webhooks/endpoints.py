@@ -1,4 +1,4 @@
-"""Webhook endpoints and deliveries over HTTP. An endpoint receives messages about the ends of jobs."""
+"""Webhooks and their deliveries over HTTP. A webhook receives messages about the ends of jobs."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ DeliveryStateName = Annotated[str, Meta(extra_json_schema={"enum": [state.value 
 
 
 async def add_webhook(call: Invocation[NoQuery, WebhookRequest]) -> JsonReply[WebhookView]:
-    """Add an endpoint. The response has its signing secret. A repeated request with the same `Idempotency-Key` gets the
+    """Add a webhook. The response has its signing secret. A repeated request with the same `Idempotency-Key` gets the
     same secret."""
     context, request = call.context, call.body
     context.control.check_config()
     await refuse_unresolvable_host(request.url, context.control.settings.webhooks)
 
     def make_reply(webhook: WebhookView) -> JsonReply[WebhookView]:
-        # The secret is stored with the response. This reveals it to no other reader: the store has it in the endpoint
+        # The secret is stored with the response. This reveals it to no other reader: the store has it in the webhook
         # as well, and a client with the key has received it before. Without it, a repeated request would be useless.
         return JsonReply(webhook, 201)
 
     operation = partial(commands.add_webhook, request=request, actor=context.actor)
-    return (await run_call(call, operation, _render_with_secrets, make_reply)).reply
+    return (await run_call(call, operation, _reveal_webhooks, make_reply)).reply
 
 
 def _render_webhooks(tx: Transaction, results: Sequence[Webhook]) -> list[WebhookView]:
-    return [queries.render_webhook_detail(tx, webhook, tx.now) for webhook in results]
+    return [queries.show_webhook(tx, webhook, tx.now) for webhook in results]
 
 
-def _render_with_secrets(tx: Transaction, results: Sequence[Webhook]) -> list[WebhookView]:
-    return [queries.render_webhook_detail(tx, webhook, tx.now, with_secret=True) for webhook in results]
+def _reveal_webhooks(tx: Transaction, results: Sequence[Webhook]) -> list[WebhookView]:
+    return [queries.show_webhook(tx, webhook, tx.now, reveal=True) for webhook in results]
 
 
 class WebhooksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class WebhooksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_webhooks(call: Invocation[WebhooksQuery, None]) -> JsonReply[WebhookPage]:
-    """List endpoints, oldest first."""
+    """List webhooks, oldest first."""
     after = parse_cursor(call.query.cursor, parse_webhook_id, WebhookId(0))
     read_page = partial(queries.list_webhooks, now=call.context.clock.now(), after=after, limit=call.query.limit)
     return JsonReply(await call.context.read(read_page))
@@ -79,33 +79,27 @@ class WebhookQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def get_webhook(call: Invocation[WebhookQuery, None]) -> JsonReply[WebhookView]:
-    """Show an endpoint."""
-    webhook, now, with_secret = (
-        call.path_parameter("webhook", parse_webhook_id),
-        call.context.clock.now(),
-        call.query.secret,
-    )
+    """Show a webhook."""
+    webhook, now, reveal = call.path_parameter("webhook", parse_webhook_id), call.context.clock.now(), call.query.secret
 
     def show(reader: Reader) -> WebhookView:
-        return queries.render_webhook_detail(
-            reader, queries.find_webhook(reader, webhook), now, with_secret=with_secret
-        )
+        return queries.show_webhook(reader, queries.find_webhook(reader, webhook), now, reveal=reveal)
 
     return JsonReply(await call.context.read(show))
 
 
 async def remove_webhook(call: Invocation[NoQuery, None]) -> JsonReply[WebhookView]:
-    """Remove an endpoint, and return it. Its pending messages fail."""
+    """Remove a webhook, and return it. Its pending messages fail."""
     return await _update(call, commands.remove_webhook)
 
 
 async def enable_webhook(call: Invocation[NoQuery, None]) -> JsonReply[WebhookView]:
-    """Enable an endpoint. Its failures are cleared, and it is not held."""
+    """Enable a webhook. Its failures are cleared, and it is not held."""
     return await _update(call, commands.enable_webhook)
 
 
 async def disable_webhook(call: Invocation[NoQuery, None]) -> JsonReply[WebhookView]:
-    """Disable an endpoint. Its pending messages fail, and it gets no messages until it is enabled again."""
+    """Disable a webhook. Its pending messages fail, and it gets no messages until it is enabled again."""
     return await _update(call, commands.disable_webhook)
 
 
@@ -115,7 +109,7 @@ async def _update(call: Invocation[NoQuery, None], operation: Callable[..., Webh
 
 
 async def rotate_webhook(call: Invocation[NoQuery, RotationRequest | None]) -> JsonReply[WebhookView]:
-    """Replace the signing secret of an endpoint, and return the new one. For a while, the old secret signs messages
+    """Replace the signing secret of a webhook, and return the new one. For a while, the old secret signs messages
     too."""
     request = RotationRequest() if call.body is None else call.body
     operation = partial(
@@ -124,20 +118,20 @@ async def rotate_webhook(call: Invocation[NoQuery, RotationRequest | None]) -> J
         request=request,
         actor=call.context.actor,
     )
-    return (await run_call(call, operation, _render_with_secrets, JsonReply)).reply
+    return (await run_call(call, operation, _reveal_webhooks, JsonReply)).reply
 
 
 async def test_webhook(call: Invocation[NoQuery, None]) -> JsonReply[WebhookTestResult]:
-    """Send a test message to an endpoint. It is sent once and immediately, even if the endpoint is disabled or held,
+    """Send a test message to a webhook. It is sent once and immediately, even if the webhook is disabled or held,
     and is not listed as a delivery. The response is sent when the receiver has answered."""
     context, webhook = call.context, call.path_parameter("webhook", parse_webhook_id)
 
     async def send() -> JsonReply[WebhookTestResult]:
         context.control.check_config()
-        endpoint = await context.read(partial(queries.find_webhook, webhook=webhook))
+        record = await context.read(partial(queries.find_webhook, webhook=webhook))
         now, name = context.clock.now(), format_webhook_id(webhook)
         message = encode({"type": TEST_MESSAGE, "timestamp": now, "data": {"webhook": name}})
-        attempt = await context.sender.send(endpoint.url, make_message_id(), message, endpoint.secrets(now))
+        attempt = await context.sender.send(record.url, make_message_id(), message, record.secrets(now))
         fields = msgspec.structs.asdict(render_attempt(attempt))
         return JsonReply(WebhookTestResult(webhook=name, delivered=attempt.is_success, **fields))
 
@@ -153,7 +147,7 @@ class DeliveriesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job: JobIdText | None = None
     """Only messages about this job."""
     webhook: WebhookIdText | None = None
-    """Only messages to this endpoint."""
+    """Only messages to this webhook."""
     state: DeliveryStateName | None = None
     """Only deliveries in this state."""
     limit: PageSize = 100

@@ -1,4 +1,4 @@
-"""Webhook endpoints and deliveries as the API shows them. Secrets are included only on request."""
+"""Webhooks and deliveries as the API shows them. The secret and the unmasked URL are included only on request."""
 
 from __future__ import annotations
 
@@ -41,11 +41,10 @@ def find_webhook(reader: AnyReader, webhook: WebhookId) -> Webhook:
     return record
 
 
-def render_webhook_detail(
-    reader: AnyReader, webhook: Webhook, now: datetime, *, with_secret: bool = False
-) -> WebhookView:
+def show_webhook(reader: AnyReader, webhook: Webhook, now: datetime, *, reveal: bool = False) -> WebhookView:
+    """Return a webhook. With `reveal`, include its secret and its URL in full."""
     view = render_webhook(webhook, reader.webhooks.count_pending(format_webhook_id(webhook.id)), now)
-    return msgspec.structs.replace(view, url=webhook.url, secret=webhook.secret) if with_secret else view
+    return msgspec.structs.replace(view, url=webhook.url, secret=webhook.secret) if reveal else view
 
 
 def list_deliveries(
@@ -78,10 +77,10 @@ def show_delivery(reader: AnyReader, delivery: DeliveryId) -> DeliveryDetail:
 
 def summarize_webhooks(reader: AnyReader) -> WebhookSummary:
     """Return the summary for `status`."""
-    endpoints = reader.webhooks.list_all()
-    enabled = [endpoint for endpoint in endpoints if endpoint.is_enabled]
+    webhooks = reader.webhooks.list_all()
+    enabled = [webhook for webhook in webhooks if webhook.is_enabled]
     return WebhookSummary(
-        held=[format_webhook_id(endpoint.id) for endpoint in enabled if endpoint.held_until is not None],
-        disabled=[format_webhook_id(endpoint.id) for endpoint in endpoints if not endpoint.is_enabled],
+        held=[format_webhook_id(webhook.id) for webhook in enabled if webhook.held_until is not None],
+        disabled=[format_webhook_id(webhook.id) for webhook in webhooks if not webhook.is_enabled],
         pending=sum(reader.webhooks.count_pending_by_receiver().values()),
     )

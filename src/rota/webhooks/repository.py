@@ -1,4 +1,4 @@
-"""Storage of webhook endpoints, of the messages to them and to the URLs of jobs, and of each delivery attempt."""
+"""Storage of webhooks, of the messages to them and to the URLs of jobs, and of each delivery attempt."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class WebhookRecords:
         self._db = database
 
     def list_all(self, *, after: int = 0, limit: int = NO_LIMIT) -> list[Webhook]:
-        """Return the endpoints after `after`, by id."""
+        """Return the webhooks after `after`, by id."""
         return [_webhook_from_row(row) for row in self._db.rows("webhooks", after=after, limit=limit)]
 
     def find(self, webhook: WebhookId) -> Webhook | None:
-        return next((endpoint for endpoint in self.list_all() if endpoint.id == webhook), None)
+        return next((record for record in self.list_all() if record.id == webhook), None)
 
     def not_found(self, webhook: WebhookId) -> NotFound:
         return NotFound(f"no such webhook: {format_webhook_id(webhook)}; `rota webhook list` lists all webhooks")
@@ -156,7 +156,7 @@ class Webhooks(WebhookRecords):
         self._emit("enabled", webhook, now, actor=actor)
 
     def disable(self, webhook: WebhookId, reason: str, *, now: datetime, actor: str | None) -> None:
-        """Disable an endpoint. Its pending deliveries fail with this reason."""
+        """Disable a webhook. Its pending deliveries fail with this reason."""
         if self._db.run("disable_webhook", id=webhook, now=to_micros(now), reason=reason):
             failed = self._abandon_deliveries(webhook, reason, now)
             self._emit("disabled", webhook, now, actor=actor, data={"reason": reason, "failed": failed})
@@ -261,7 +261,7 @@ class Webhooks(WebhookRecords):
         actor: str | None = None,
         data: Mapping[str, object] | None = None,
     ) -> None:
-        """Emit an event of an endpoint. Events contain neither URLs nor secrets."""
+        """Emit an event of a webhook. Events contain neither URLs nor secrets."""
         subject = {} if webhook is None else {"webhook": format_webhook_id(webhook)}
         event = Event(
             kind=f"webhook.{kind}", at=to_micros(now), cause=CAUSE, actor=actor, data={**subject, **(data or {})}

@@ -1,4 +1,4 @@
-"""JSON representations of webhook endpoints and deliveries."""
+"""JSON representations of webhooks and deliveries."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from rota.webhooks.model import Delivery, DeliveryAttempt, DeliveryState, Webhoo
 
 
 class WebhookView(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook endpoint: a URL that receives messages when jobs and groups end."""
+    """A webhook: a URL that receives messages when jobs and groups end."""
 
     id: str
-    """Id of the endpoint."""
+    """Id of the webhook."""
     url: str
-    """URL of the receiver. The query is masked unless `secret` is included."""
+    """URL that receives the messages. The query is masked unless `secret` is included."""
     events: Sequence[str]
-    """Events that the endpoint subscribes to."""
+    """Events that the webhook subscribes to."""
     state: Literal["enabled", "held", "disabled"]
-    """State of the endpoint. `held`: deliveries failed, and messages are held until `held_until`."""
+    """State of the webhook. `held`: deliveries failed, and messages are held until `held_until`."""
     created_at: datetime
     disabled_at: datetime | None
-    """Time at which the endpoint was disabled; `null` if it is not."""
+    """Time at which the webhook was disabled; `null` if it is not."""
     disabled_reason: str | None
-    """Actor that disabled the endpoint, or the reason why it was disabled; `null` if it is not."""
+    """Actor that disabled the webhook, or the reason why it was disabled; `null` if it is not."""
     failures: int
     """Number of consecutive failed deliveries."""
     held_until: datetime | None
-    """Time of the next delivery to a held endpoint; `null` if it is not held."""
+    """Time of the next delivery to a held webhook; `null` if it is not held."""
     old_secret_until: datetime | None
     """Time until which the previous secret also signs messages; `null` if it does not."""
     unreadable: str | None
-    """Error in the stored record; `null` if the record is valid. An unreadable endpoint receives no messages."""
+    """Error in the stored record; `null` if the record is valid. An unreadable webhook receives no messages."""
     pending: int
-    """Number of messages to deliver to the endpoint."""
+    """Number of messages to deliver to the webhook."""
     secret: str | msgspec.UnsetType = msgspec.UNSET
-    """Signing secret. Present if it was requested, and after the endpoint was added or its secret was rotated."""
+    """Signing secret. Present if it was requested, and after the webhook was added or its secret was rotated."""
 
 
 class WebhookPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of webhook endpoints, oldest first."""
+    """A page of webhooks, oldest first."""
 
     webhooks: list[WebhookView]
-    """Endpoints, oldest first."""
+    """Webhooks, oldest first."""
     next: str | None
 
 
@@ -55,7 +55,7 @@ class WebhookTestResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of sending a test message."""
 
     webhook: str
-    """Id of the endpoint."""
+    """Id of the webhook."""
     delivered: bool
     """Whether the receiver accepted the message."""
     at: datetime
@@ -96,7 +96,7 @@ class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     """Id of the message, sent to the receiver as `webhook-id`."""
     webhook: str | None
-    """Id of the endpoint; `null` if the URL comes from a job."""
+    """Id of the webhook; `null` if the URL comes from a job."""
     url: str
     """URL of the receiver, with a masked query."""
     type: str

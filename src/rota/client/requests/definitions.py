@@ -1,4 +1,4 @@
-"""Requests for templates, schedules, webhook endpoints and deliveries."""
+"""Requests for templates, schedules, webhooks and deliveries."""
 
 from __future__ import annotations
 
@@ -113,18 +113,18 @@ def next_fires(schedule: str, *, start: str | None = None, count: int | None = N
 
 
 def list_webhooks(*, limit: int | None = None, cursor: str | None = None) -> Request:
-    """List endpoints, oldest first."""
+    """List webhooks, oldest first."""
     return Request("GET", f"/api/webhooks{build_query(('limit', limit), ('cursor', cursor))}")
 
 
 def add_webhook(url: str, *, events: Sequence[str] = (), secret: str | None = None, key: str | None = None) -> Request:
-    """Add an endpoint that receives these events, or the default events. The response has its signing secret."""
+    """Add a webhook that receives these events, or the default events. The response has its signing secret."""
     body = {"url": url, "events": as_list("events", events), "secret": secret}
     return Request("POST", "/api/webhooks", body=body, key=as_idempotency_key(key))
 
 
 def get_webhook(webhook: str, *, secret: bool = False) -> Request:
-    """Return an endpoint. With `secret`, include its signing secret."""
+    """Return a webhook. With `secret`, include its signing secret."""
     return Request("GET", f"/api/webhooks/{quote(webhook)}{build_query(('secret', secret or None))}")
 
 
@@ -134,17 +134,17 @@ def get_webhook_secret() -> Request:
 
 
 def remove_webhook(webhook: str) -> Request:
-    """Remove an endpoint."""
+    """Remove a webhook."""
     return Request("DELETE", f"/api/webhooks/{quote(webhook)}")
 
 
 def enable_webhook(webhook: str) -> Request:
-    """Enable an endpoint."""
+    """Enable a webhook."""
     return Request("POST", f"/api/webhooks/{quote(webhook)}/enable")
 
 
 def disable_webhook(webhook: str) -> Request:
-    """Disable an endpoint. It receives no messages until it is enabled."""
+    """Disable a webhook. It receives no messages until it is enabled."""
     return Request("POST", f"/api/webhooks/{quote(webhook)}/disable")
 
 

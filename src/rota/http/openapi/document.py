@@ -11,12 +11,12 @@ from rota.errors import RotaError
 from rota.http.endpoint import Endpoint
 from rota.http.openapi.operation import (
     HEADERS,
-    KEY_PARAMETER,
+    IDEMPOTENCY_KEY_PARAMETER,
     REPLAYED_HEADER,
     TAGS,
     build_operation,
-    build_refusal,
-    shared_refusals,
+    build_error_response,
+    shared_error_responses,
     tag_of,
 )
 from rota.http.openapi.schema import Schemas
@@ -39,10 +39,10 @@ def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     schemas = Schemas(endpoints)
     listed = sorted(endpoints, key=_sort_key)
     paths: dict[str, dict[str, Any]] = {}
-    refusals: dict[str, list[type[RotaError]]] = {}
+    error_responses: dict[str, list[type[RotaError]]] = {}
     for endpoint in listed:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = build_operation(endpoint, schemas)
-        refusals |= dict(shared_refusals(endpoint).values())
+        error_responses |= dict(shared_error_responses(endpoint).values())
     tags = {tag for operations in paths.values() for operation in operations.values() for tag in operation["tags"]}
     return {
         "openapi": "3.1.0",
@@ -59,8 +59,8 @@ def build_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": schemas.components,
-            "responses": {name: build_refusal(kinds) for name, kinds in sorted(refusals.items())},
-            "parameters": {"Idempotency-Key": KEY_PARAMETER},
+            "responses": {name: build_error_response(errors) for name, errors in sorted(error_responses.items())},
+            "parameters": {"Idempotency-Key": IDEMPOTENCY_KEY_PARAMETER},
             "headers": {**HEADERS, "Idempotent-Replayed": REPLAYED_HEADER},
             "securitySchemes": {
                 "token": {

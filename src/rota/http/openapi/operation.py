@@ -1,4 +1,5 @@
-"""Operation of an endpoint: its tag, parameters, body and responses, which include refusals that endpoints share."""
+"""Operation of an endpoint: its tag, parameters, body and responses, including the error responses that endpoints
+share. An error is a `RotaError` class; its document in a response is a problem."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ _SEGMENT = r"^[^/\u0000]+$"
 _ID_NUMBER = "[1-9][0-9]{0,17}"
 _COMMON_STATUSES = (500, 503)
 _EXPLICIT_ERRORS = (IdempotencyKeyReused, RequestInProgress, ReservationTimeout, ConfigError)
-"""Refusals that an endpoint has only if it names them. Their status alone does not imply them."""
+"""Errors that a status in `Endpoint.errors` does not include. An endpoint names them, or they follow from `accepts_key`."""
 _TRANSPORT_ERRORS = (
     BadRequest,
     OriginNotAllowed,
@@ -45,8 +46,8 @@ _TRANSPORT_ERRORS = (
     MisdirectedRequest,
     HeadersTooLarge,
 )
-"""Refusals of requests that do not reach their endpoint."""
-_TRANSPORT_REFUSAL = "transport-error"
+"""Errors of requests that do not reach their endpoint."""
+_TRANSPORT_ERROR_RESPONSE = "transport-error"
 _RETRY_AFTER = "Seconds to wait before the next attempt."
 HEADERS = {
     "Retry-After": {"description": _RETRY_AFTER, "schema": {"type": "integer", "minimum": 0}},
@@ -83,7 +84,7 @@ REPLAYED_HEADER = {
     "description": "Present if this is the stored response to an earlier request with the key.",
     "schema": {"type": "string", "enum": ["true"]},
 }
-KEY_PARAMETER = {
+IDEMPOTENCY_KEY_PARAMETER = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
@@ -172,7 +173,7 @@ def _content(schema: dict[str, Any], example: Any) -> dict[str, Any]:
 
 def _responses(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
     responses = {str(status): _response(endpoint, status, schemas) for status in endpoint.statuses}
-    for status, (name, _) in shared_refusals(endpoint).items():
+    for status, (name, _) in shared_error_responses(endpoint).items():
         responses[status] = {"$ref": f"#/components/responses/{name}"}
     return dict(sorted(responses.items()))
 
@@ -305,19 +306,20 @@ PATH_PARAMETERS: Mapping[str, PathParameter] = {
 
 
 def _possible_errors(endpoint: Endpoint) -> list[type[RotaError]]:
-    """Return all refusals of an endpoint."""
-    kinds: list[type[RotaError]] = []
-    for kind_or_status in (*_COMMON_STATUSES, *_implied_errors(endpoint), *endpoint.errors):
-        kinds += [kind_or_status] if isinstance(kind_or_status, type) else _errors_with_status(kind_or_status)
-    return list(dict.fromkeys(kinds))
+    """Return all errors of an endpoint."""
+    errors: list[type[RotaError]] = []
+    for error_or_status in (*_COMMON_STATUSES, *_implied_errors(endpoint), *endpoint.errors):
+        errors += [error_or_status] if isinstance(error_or_status, type) else _errors_with_status(error_or_status)
+    return list(dict.fromkeys(errors))
 
 
 def _errors_with_status(status: int) -> list[type[RotaError]]:
-    return [kind for kind in BY_CODE.values() if kind.http_status == status and kind not in _EXPLICIT_ERRORS]
+    return [error for error in BY_CODE.values() if error.http_status == status and error not in _EXPLICIT_ERRORS]
 
 
 def _implied_errors(endpoint: Endpoint) -> Iterator[int | type[RotaError]]:
-    """Yield the refusals that follow from the request type of an endpoint."""
+    """Yield the errors, as classes or statuses, that follow from authentication, body, path parameters, idempotency key
+    and method."""
     if not endpoint.is_public:
         yield 401
     if endpoint.body_type is not NoneType:
@@ -333,35 +335,35 @@ def _implied_errors(endpoint: Endpoint) -> Iterator[int | type[RotaError]]:
         yield 507
 
 
-def shared_refusals(endpoint: Endpoint) -> dict[str, tuple[str, list[type[RotaError]]]]:
-    """Return the name and the problems of each shared response, by status."""
-    kinds = sorted(_possible_errors(endpoint), key=lambda kind: (kind.http_status, kind.code))
+def shared_error_responses(endpoint: Endpoint) -> dict[str, tuple[str, list[type[RotaError]]]]:
+    """Return the name and the errors of each shared response, by status."""
+    errors = sorted(_possible_errors(endpoint), key=lambda error: (error.http_status, error.code))
     by_status: dict[str, list[type[RotaError]]] = {}
-    for kind in kinds:
-        by_status.setdefault(str(kind.http_status), []).append(kind)
+    for error in errors:
+        by_status.setdefault(str(error.http_status), []).append(error)
     return {
-        **{status: (_refusal_name(kinds), kinds) for status, kinds in by_status.items()},
-        "default": (_TRANSPORT_REFUSAL, list(_TRANSPORT_ERRORS)),
+        **{status: (_error_response_name(errors), errors) for status, errors in by_status.items()},
+        "default": (_TRANSPORT_ERROR_RESPONSE, list(_TRANSPORT_ERRORS)),
     }
 
 
-def _refusal_name(kinds: Sequence[type[RotaError]]) -> str:
+def _error_response_name(errors: Sequence[type[RotaError]]) -> str:
     """Return the name of a response in `components`."""
-    return "any-error" if RotaError in kinds else "-or-".join(kind.code for kind in kinds)
+    return "any-error" if RotaError in errors else "-or-".join(error.code for error in errors)
 
 
-def build_refusal(kinds: Sequence[type[RotaError]]) -> dict[str, Any]:
-    statuses = sorted({kind.http_status for kind in kinds})
-    component = "DeferredProblem" if kinds[0] is QueueFull else "Problem"
-    properties = {"status": {"enum": statuses}, "code": {"enum": [kind.code for kind in kinds]}}
+def build_error_response(errors: Sequence[type[RotaError]]) -> dict[str, Any]:
+    statuses = sorted({error.http_status for error in errors})
+    component = "DeferredProblem" if errors[0] is QueueFull else "Problem"
+    properties = {"status": {"enum": statuses}, "code": {"enum": [error.code for error in errors]}}
     schema = {"allOf": [{"$ref": f"#/components/schemas/{component}"}, {"properties": properties}]}
     response: dict[str, Any] = {
-        "description": " ".join((kind.__doc__ or "").partition("\n")[0] for kind in kinds),
+        "description": " ".join((error.__doc__ or "").partition("\n")[0] for error in errors),
         "content": {
-            PROBLEM_MEDIA_TYPE: {"schema": schema, "examples": {kind.code: _refusal_example(kind) for kind in kinds}}
+            PROBLEM_MEDIA_TYPE: {"schema": schema, "examples": {error.code: _problem_example(error) for error in errors}}
         },
     }
-    headers = ["Retry-After"] if {429, 503} & {*statuses} or RequestInProgress in kinds else []
+    headers = ["Retry-After"] if {429, 503} & {*statuses} or RequestInProgress in errors else []
     headers += ["Content-Range"] if 416 in statuses else []
     headers += ["WWW-Authenticate"] if 401 in statuses else []
     if headers:
@@ -369,13 +371,13 @@ def build_refusal(kinds: Sequence[type[RotaError]]) -> dict[str, Any]:
     return response
 
 
-def _refusal_example(kind: type[RotaError]) -> dict[str, Any]:
+def _problem_example(error: type[RotaError]) -> dict[str, Any]:
     value: dict[str, Any] = {
-        "type": problem_type(kind.code),
-        "title": kind.title,
-        "status": kind.http_status,
-        "detail": _EXAMPLE_DETAILS.get(kind.code, kind.__doc__ or kind.title),
-        "code": kind.code,
-        **_EXAMPLE_FIELDS.get(kind.code, {}),
+        "type": problem_type(error.code),
+        "title": error.title,
+        "status": error.http_status,
+        "detail": _EXAMPLE_DETAILS.get(error.code, error.__doc__ or error.title),
+        "code": error.code,
+        **_EXAMPLE_FIELDS.get(error.code, {}),
     }
-    return {"summary": kind.title, "value": value}
+    return {"summary": error.title, "value": value}
