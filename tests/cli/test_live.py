@@ -68,7 +68,7 @@ def test_ended_group_shows_the_time_that_it_ran(status: str, terminal: Terminal)
     assert terminal.shown() == f"\rgroup-1  {status:<21}  2m05s  g\033[K\n\033[J"
 
 
-def test_status_of_a_retry_is_shown_under_its_name(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+def test_retry_is_shown_with_both_ids(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
     lines = JobLineView()
     for record in (job("RUNNING"), job("RUNNING", 2), job("RUNNING", 2), job("FAILED", 2, reason="exit code 3")):
         lines.draw({"job-1": record})
@@ -83,11 +83,11 @@ def test_status_of_a_retry_is_shown_under_its_name(terminal: Terminal, capsys: p
 
 def test_repeatedly_failing_start_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     lines = JobLineView()
-    queued = job("QUEUED", wait={"kind": "paused", "detail": "jobs cannot be used"})
+    queued = job("QUEUED", wait={"kind": "paused", "detail": "`jobs/` cannot be used"})
     for record in (queued, job("RUNNING"), queued, job("RUNNING"), queued, job("COMPLETED")):
         lines.draw({"job-1": record})
     assert capsys.readouterr().err.splitlines() == [
-        "rota: job-1 QUEUED build: jobs cannot be used",
+        "rota: job-1 QUEUED build: `jobs/` cannot be used",
         "rota: job-1 RUNNING build",
         "rota: job-1 COMPLETED build",
     ]

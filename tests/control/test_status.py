@@ -1,4 +1,4 @@
-"""`status`: the fields of DESIGN §12, and the idle reason (LESSONS: idle for 4 h 27 m without a message)."""
+"""`status`: its fields, and the idle reason (LESSONS: idle for 4 h 27 m without a message)."""
 
 from __future__ import annotations
 

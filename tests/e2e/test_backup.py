@@ -96,7 +96,7 @@ def test_backup_under_load_on_postgres(
 def test_restore_in_place_stops_jobs_missing_from_the_backup(
     rota: Rota, children: ChildControl, tmp_path: Path
 ) -> None:
-    """§6 recovery, "process without run row": the process is stopped, and its run id is not used again."""
+    """A process without a stored run: the process is stopped, and its run id is not used again."""
     backup_path = tmp_path / "backup.db"
     rota.start()
     rota.set_global_size(2)

@@ -1,4 +1,4 @@
-"""§5 Cancel: the whole process tree ends, and the job is CANCELLED only when the tree is gone."""
+"""Cancel: the whole process tree ends, and the job is CANCELLED only when the tree is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""§6: after SIGKILL of the scheduler, its supervisor or both, no job is lost, repeated or given an invented result."""
+"""After SIGKILL of the scheduler, its supervisor or both, no job is lost, repeated or given an invented result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""§7, DEC-004: `rota run` reserves the next slot, waits without preemption, runs the command and releases the slot."""
+"""DEC-004: `rota run` reserves the next slot, waits without preemption, runs the command and releases the slot."""
 
 from __future__ import annotations
 

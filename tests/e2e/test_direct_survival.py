@@ -1,4 +1,4 @@
-"""§7, §6: direct executions survive the loss of the scheduler or the supervisor, and their clients reconnect."""
+"""Direct executions survive the loss of the scheduler or the supervisor, and their clients reconnect."""
 
 from __future__ import annotations
 

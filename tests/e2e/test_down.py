@@ -1,4 +1,4 @@
-"""§6 Shutdown: `rota down` stops the scheduler, and running jobs are kept."""
+"""Shutdown: `rota down` stops the scheduler, and running jobs are kept."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_wait_survives_a_crash(rota: Rota, children: ChildControl) -> None:
 
 
 def test_down_with_kill_waits_until_all_processes_have_ended(rota: Rota, children: ChildControl) -> None:
-    """§6: FAILED `stopped by shutdown` is on disk before the scheduler exits."""
+    """FAILED `stopped by shutdown` is on disk before the scheduler exits."""
     rota.run("config", "set", "scheduler.kill_after", "300ms")
     rota.start()
     rota.set_global_size(2)

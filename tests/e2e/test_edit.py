@@ -1,4 +1,4 @@
-"""§4: waiting jobs are edited and moved while others run and over restarts, and the edit takes effect."""
+"""Waiting jobs are edited and moved while others run and over restarts, and the edit takes effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""§8 Environment: what a child inherits from the caller, and what is never shown."""
+"""Environment: what a child inherits from the caller, and what is never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First commands of a new user, with every exit code of §12."""
+"""First commands of a new user, with every exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOB_FIELDS = """
     wait waited_on flow phase target unique group sequence template schedule work
     retry_of chain attempt permanently_failed dispatch_failures last_failure not_before cwd worktree pid session_path
     outcome_path run unreadable policies
-""".split()  # noqa: SIM905 - as DESIGN §12 writes it
+""".split()  # noqa: SIM905
 RUN_FIELDS = "id job worker status started_at finished_at exit_code error artifacts log_paths superseded".split()  # noqa: SIM905
 STATUS_FIELDS = (
     "mode paused paused_by paused_at depth queued ready waiting running pools last_dispatch_at idle_reason".split()  # noqa: SIM905

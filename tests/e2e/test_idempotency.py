@@ -1,4 +1,4 @@
-"""§12: a request whose response was lost can be repeated safely."""
+"""A request whose response was lost can be repeated safely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""§4: locks, observed from the children that hold them."""
+"""Locks, observed from the children that hold them."""
 
 from __future__ import annotations
 

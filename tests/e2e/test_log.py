@@ -65,7 +65,7 @@ def test_follow_starts_before_the_job_and_survives_a_crash(rota: Rota, children:
     assert children.read_lines(2) == ["first ends", "written"]
     assert _read(follower.stdout.fileno(), 4) == b"one\n"
     rota.wait_for_start(job)
-    rota.crash()
+    rota.crash()  # the follower's process starts the scheduler again
     children.release("gate")
     output = rota.finish(follower)
     assert (output.code, output.out) == (0, "two\n"), "no gap and no repeat"
@@ -184,7 +184,7 @@ def test_complete_responses_have_a_content_length(rota: Rota, children: ChildCon
     assert rota.api("GET", f"/api/jobs/{job}/logs/stdout?follow=1&offset=4").body == b"456789"
 
 
-def test_curl_follows_both_streams(rota: Rota) -> None:
+def test_accept_any_follows_both_streams(rota: Rota) -> None:
     rota.start()
     job = rota.post_job(["sh", "-c", "echo out; echo err >&2"])
     rota.wait_for_end(job)
@@ -194,8 +194,8 @@ def test_curl_follows_both_streams(rota: Rota) -> None:
     assert b'"text":"err\\n"' in output
     assert output.rstrip().splitlines()[-2] == b"event: end"
     assert rota.api("GET", target, Accept="application/json").json()["stdout"]["size"] == 4
-    refused = "application/octet-stream"
-    assert rota.api("GET", f"/api/jobs/{job}/logs/stdout?follow=1", Accept=refused).body == b"out\n"
+    raw_media = "application/octet-stream"
+    assert rota.api("GET", f"/api/jobs/{job}/logs/stdout?follow=1", Accept=raw_media).body == b"out\n"
 
 
 HUGE = 300_000_000

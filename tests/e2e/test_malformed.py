@@ -102,7 +102,9 @@ def held_scheduler(request: pytest.FixtureRequest, make_rota: Callable[..., Rota
     if request.param == "postgres":
         rota.run("config", "set", "store.url", request.getfixturevalue("postgres_url"))
         schema: Schema = request.getfixturevalue("postgres_schema")
-        created = HeldScheduler(rota, schema.run_sql, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+        created = HeldScheduler(
+            rota, schema.run_sql, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        )
     else:
         tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
         created = HeldScheduler(rota, make_sqlite_runner(rota.home / "rota.db"), tables)

@@ -1,4 +1,4 @@
-"""§4: pool capacity, observed from the children that share it."""
+"""Pool capacity, observed from the children that share it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""§6 Recovery with real processes: complete, reported, and done once."""
+"""Recovery with real processes: complete, reported, and done once."""
 
 from __future__ import annotations
 

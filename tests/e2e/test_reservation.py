@@ -1,4 +1,4 @@
-"""§7 over HTTP: `POST /api/direct`, and `/api/reservations` for programs that do the work themselves."""
+"""Direct execution over HTTP: `POST /api/direct`, and `/api/reservations` for programs that do the work themselves."""
 
 from __future__ import annotations
 

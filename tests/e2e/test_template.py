@@ -1,4 +1,4 @@
-"""§8: templates at the terminal and over HTTP, including the printed examples, with real processes."""
+"""Templates at the terminal and over HTTP, including the printed examples, with real processes."""
 
 from __future__ import annotations
 

@@ -62,7 +62,8 @@ def test_submits_are_not_limited_by_default(scheduler: Scheduler) -> None:
 
 
 def test_fleet_limits_with_one_slot(scheduler: Scheduler) -> None:
-    """FLEET: soft at four times the capacity, at least 8; hard at twice that. One runs, so the ninth makes eight."""
+    """The soft limit is four times the capacity, at least 8; the hard limit is twice that. One job runs, so the ninth
+    makes a depth of eight."""
     scheduler.set_queue_limits(AUTO)
     responses = [submit_jobs(scheduler) for _ in range(19)]
     assert [isinstance(outcome, AcceptedSubmit) for outcome, _ in responses] == [True] * 17 + [False] * 2
@@ -159,7 +160,7 @@ def test_auto_limit_of_flow_follows_its_pool(make_scheduler: Callable[..., Sched
 
 
 def test_raised_limit_counts_immediately(scheduler: Scheduler) -> None:
-    """FLEET: users may raise caps at run time; the limits are computed again."""
+    """Pools can be enlarged at run time; the limits are then computed again."""
     scheduler.set_queue_limits(AUTO)
     fill(scheduler, 17)
     assert isinstance(submit_jobs(scheduler)[0], DeferredSubmit)

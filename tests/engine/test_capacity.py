@@ -50,7 +50,7 @@ def test_dispatch_count(
     ("size", "mode", "started"), [(-1, "direct", 3), (0, "deferred", 0), (1, "deferred", 1), (5, "deferred", 3)]
 )
 def test_dispatch_modes(make_scheduler: Callable[..., Scheduler], size: int, mode: str, started: int) -> None:
-    """The limit decides between the modes. Zero does not mean "no limit" (DESIGN §13)."""
+    """The limit decides between the modes. Zero does not mean "no limit"."""
     scheduler = make_scheduler(**{"global": size})
     jobs = [scheduler.submit() for _ in range(3)]
     assert scheduler.started_jobs() == jobs[:started]
@@ -155,7 +155,7 @@ def _submit(scheduler: Scheduler, tx: Transaction) -> SubmitOutcome:
     return submit(tx, [Submission(command=["true"])], environment, actor="tester")
 
 
-# Seed 001 §6: three options for OQ-001, each of them a configuration.
+# Three ways to limit concurrency, each of them a configuration.
 
 
 def _running(scheduler: Scheduler, jobs: dict[str, JobId]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Pause, resume, clear and the hold file: held jobs, cleared jobs, and jobs that continue (§9)."""
+"""Pause, resume, clear and the hold file: held jobs, cleared jobs, and jobs that continue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from rota.control import commands
 from rota.control.commands import check_scope
-from rota.engine import control as turns
+from rota.engine import control as engine_control
 from rota.engine.clear_operation import ClearOperation
 from rota.engine.transaction import Transaction, TurnRequest
 from rota.errors import InvalidInput, NotFound
@@ -35,7 +35,7 @@ def unlimited_scheduler(make_scheduler: Callable[..., Scheduler]) -> Scheduler:
     return make_scheduler(**{"global": -1, "flow__*": -1})
 
 
-def kinds(scheduler: Scheduler, prefix: str = "scheduler.") -> list[tuple[str, str | None, str, Any]]:
+def control_events(scheduler: Scheduler, prefix: str = "scheduler.") -> list[tuple[str, str | None, str, Any]]:
     return [
         (event.kind, event.actor, event.cause, dict(event.data))
         for event in scheduler.events
@@ -127,7 +127,7 @@ def test_first_pause_and_its_time_are_kept(scheduler: Scheduler) -> None:
     assert (first["has_changed"], again["has_changed"]) == (True, False)
     assert (again["paused_by"], again["paused_at"]) == ("ann", first["paused_at"])
     assert scheduler.resume("flow/plan", by="eve")["paused_by"] == "ann"
-    assert kinds(scheduler) == [
+    assert control_events(scheduler) == [
         ("scheduler.paused", "ann", "control", {"scope": "flow/plan"}),
         ("scheduler.resumed", "eve", "control", {"scope": "flow/plan"}),
     ]
@@ -138,7 +138,7 @@ def test_resume_of_scope_that_is_not_paused_changes_nothing(scheduler: Scheduler
     scheduler.pause("flow/plan")
     response = scheduler.resume("flow/other")
     assert response == {"has_changed": False, "scope": "flow/other", "paused_by": None, "paused_at": None}
-    assert "scheduler.resumed" not in [kind for kind, *_ in kinds(scheduler)]
+    assert "scheduler.resumed" not in [kind for kind, *_ in control_events(scheduler)]
 
 
 def test_pause_of_unused_name_warns(scheduler: Scheduler) -> None:
@@ -287,7 +287,7 @@ def test_clear_cancels_waiting_jobs_and_leaves_running_ones(scheduler: Scheduler
     cleared = scheduler.job(waiting[0])
     assert (cleared.exit_code, cleared.run, cleared.permanently_failed) == (143, None, False)
     assert scheduler.status(running) is Status.RUNNING
-    assert kinds(scheduler) == [("scheduler.cleared", "tester", "control", {"scope": "global", "jobs": 5})]
+    assert control_events(scheduler) == [("scheduler.cleared", "tester", "control", {"scope": "global", "jobs": 5})]
     result = {(event.actor, event.cause) for event in scheduler.events if event.kind == "job.cancelled"}
     assert result == {("tester", "control")}
     scheduler.end_run(running)
@@ -317,7 +317,7 @@ def begin_clear(scheduler: Scheduler, scope: str = "global") -> ClearOperation:
 def test_large_clear_takes_several_turns_and_serves_requests(
     make_scheduler: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", 3)
+    monkeypatch.setattr(engine_control, "MAX_CLEARED_PER_TURN", 3)
     scheduler = make_scheduler(**{"global": 1})
     running = scheduler.submit(flow="a")
     jobs = [scheduler.submit(flow="a", priority=n % 3) for n in range(10)]
@@ -339,7 +339,7 @@ def test_large_clear_takes_several_turns_and_serves_requests(
 def test_job_to_be_cleared_does_not_start(
     make_scheduler: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", 1)
+    monkeypatch.setattr(engine_control, "MAX_CLEARED_PER_TURN", 1)
     scheduler = make_scheduler(**{"global": 1})
     running = scheduler.submit(flow="b")
     held = [scheduler.submit(flow="a") for _ in range(5)]
@@ -354,7 +354,7 @@ def test_job_to_be_cleared_does_not_start(
 def test_job_moved_to_the_front_during_clear_is_cleared(
     make_scheduler: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, run_sql: SqlRunner
 ) -> None:
-    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", 2)
+    monkeypatch.setattr(engine_control, "MAX_CLEARED_PER_TURN", 2)
     scheduler = make_scheduler(**{"global": 0})
     jobs = [scheduler.submit(delay="1h") for _ in range(5)]
     clearing = begin_clear(scheduler)
@@ -367,7 +367,7 @@ def test_job_moved_to_the_front_during_clear_is_cleared(
 def test_newer_job_with_locks_starts_during_clear(
     unlimited_scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", 1)
+    monkeypatch.setattr(engine_control, "MAX_CLEARED_PER_TURN", 1)
     holder = unlimited_scheduler.submit(locks=["repo"])
     for _ in range(3):
         unlimited_scheduler.submit(flow="a", locks=["repo"])
@@ -380,15 +380,15 @@ def test_newer_job_with_locks_starts_during_clear(
 def test_dependents_in_scope_are_cleared_and_not_blocked(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", batch)
+    monkeypatch.setattr(engine_control, "MAX_CLEARED_PER_TURN", batch)
     scheduler.pause()
     first = scheduler.submit()
-    chain = [first]
+    sequence = [first]
     for priority in (0, 5, -5, 9):
-        chain.append(scheduler.submit(after=[chain[-1]], priority=priority))
+        sequence.append(scheduler.submit(after=[sequence[-1]], priority=priority))
     fan = [scheduler.submit(after=[first], priority=n % 4) for n in range(8)]
     assert scheduler.clear() == 13
-    assert reasons(scheduler, *chain, *fan) == [CLEARED] * 13
+    assert reasons(scheduler, *sequence, *fan) == [CLEARED] * 13
     assert not [event for event in scheduler.events if event.kind == "job.blocked_by_dependency"]
 
 
@@ -421,21 +421,21 @@ def test_waiting_retry_is_cleared_and_its_chain_ends(scheduler: Scheduler) -> No
 
 @pytest.mark.both_databases
 def test_clear_continues_after_crash(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", 2)
+    monkeypatch.setattr(engine_control, "MAX_CLEARED_PER_TURN", 2)
     scheduler.pause()
     jobs = [scheduler.submit()]
     jobs += [scheduler.submit(after=[jobs[0]]) for _ in range(6)]
     begin_clear(scheduler)
     scheduler.crash()
     assert reasons(scheduler, *jobs) == [CLEARED] * 7
-    assert kinds(scheduler)[-1] == ("scheduler.cleared", "tester", "control", {"scope": "global", "jobs": 7})
+    assert control_events(scheduler)[-1] == ("scheduler.cleared", "tester", "control", {"scope": "global", "jobs": 7})
     later = scheduler.submit()
     scheduler.crash()
     assert scheduler.status(later) is Status.QUEUED
 
 
 def test_repeated_clear_is_one_operation(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "MAX_CLEARED_PER_TURN", 1)
+    monkeypatch.setattr(engine_control, "MAX_CLEARED_PER_TURN", 1)
     scheduler.pause()
     for _ in range(4):
         scheduler.submit()
@@ -444,7 +444,7 @@ def test_repeated_clear_is_one_operation(scheduler: Scheduler, monkeypatch: pyte
     assert first is second
     scheduler.run_turns()
     assert first.completion.result(timeout=0) == 4
-    assert len([kind for kind, *_ in kinds(scheduler) if kind == "scheduler.cleared"]) == 1
+    assert len([kind for kind, *_ in control_events(scheduler) if kind == "scheduler.cleared"]) == 1
 
 
 def test_failed_turn_clears_nothing(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:

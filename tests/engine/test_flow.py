@@ -59,7 +59,7 @@ def test_blocked_head_does_not_block_the_rest_of_its_flow(
 
 
 def test_flow_runs_one_job_at_a_time_by_default(make_scheduler: Callable[..., Scheduler]) -> None:
-    """FLEET: `perFlow`, 1 each by default."""
+    """Without a configured size, the pool of a flow has the size 1."""
     scheduler = make_scheduler(**{"global": 10, "flow__review": 2})
     jobs = {flow: [scheduler.submit(flow=flow) for _ in range(3)] for flow in ("implement", "review", "research")}
     assert scheduler.started_jobs() == [jobs["implement"][0], *jobs["review"][:2], jobs["research"][0]]

@@ -70,7 +70,7 @@ def test_key_is_free_when_the_chain_has_ended(scheduler: Scheduler) -> None:
 
 
 def test_chain_keeps_its_key_during_backoff(scheduler: Scheduler) -> None:
-    """FLEET: the chain keeps its unique key during the wait, so that no submit of a user collides with the retry."""
+    """The chain keeps its unique key during the backoff, so that no submit collides with the retry."""
     first = scheduler.submit(unique="k", retries=1)
     scheduler.end_run(first, 1)
     second = JobId(first + 1)

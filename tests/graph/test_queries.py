@@ -64,7 +64,7 @@ def test_lines_show_labels_waits_locks_and_pins(scheduler: Scheduler) -> None:
 
 
 def test_waits_in_graph_match_waits_of_the_gates(unlimited_scheduler: Scheduler) -> None:
-    """DESIGN §3: the same functions serve dispatch, `why` and `graph`."""
+    """The same functions serve dispatch, `why` and `graph`."""
     unlimited_scheduler.probe.values[BranchHead("/repo/.git", "main")] = OID
     unlimited_scheduler.submit(locks=["k"])
     unlimited_scheduler.submit(locks=["k"])
@@ -365,7 +365,7 @@ def _submit_many(scheduler: Scheduler, bodies: list[dict[str, Any]]) -> None:
 
 
 def test_thousands_of_jobs_need_few_statements(scheduler: Scheduler) -> None:
-    """DESIGN §12: with the default limits the graph takes less than a second, so the number of statements must not grow
+    """With the default limits the graph takes less than a second, so the number of statements must not grow
     with the number of jobs."""
     limit = 1000 if isinstance(scheduler.store, PostgresStore) else 3000
     max_statements = 25

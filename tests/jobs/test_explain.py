@@ -1,4 +1,4 @@
-"""`why` and `show`: the reason of a wait, in the words of DESIGN §3, down to its root."""
+"""`why` and `show`: the reason of a wait, down to its root."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -26,15 +27,15 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_delay_grows_while_quiet_and_resets_after_a_change(delays: list[float]) -> None:
     backoff, changed = PollBackoff(), asyncio.Event()
 
-    def wait() -> bool:
-        return asyncio.run(backoff.wait_for_change(changed, lambda: len(delays) % 6 == 0))
+    def wait(has_more: Callable[[], bool]) -> bool:
+        return asyncio.run(backoff.wait_for_change(changed, has_more))
 
-    assert wait()
+    assert wait(lambda: len(delays) == 6)
     assert delays == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     delays.clear()
     changed.set()
-    assert wait(), "output or a change resets the delay"
-    assert wait()
+    assert wait(lambda: False), "a change resets the delay"
+    assert wait(lambda: False)
     assert delays == [0.1, 0.1]
 
 

@@ -90,7 +90,7 @@ def test_retry_accepts_any_job_or_run_of_chain(unlimited_scheduler: Scheduler, r
 
 
 def test_retry_ends_backoff(unlimited_scheduler: Scheduler) -> None:
-    """FLEET: a manual rerun clears the counter and the backoff."""
+    """A manual retry clears the retry count and the backoff."""
     job = submit_failed(unlimited_scheduler, retries=3)
     waiting = JobId(job + 1)
     assert unlimited_scheduler.job(waiting).not_before is not None

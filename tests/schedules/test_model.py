@@ -1,4 +1,4 @@
-"""Schedules without a store: years of times in seconds."""
+"""The schedule model without a store; years of fire times are simulated in seconds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOUR = timedelta(hours=1)
 
 
 def test_hourly_schedule_fires_each_hour_exactly_once() -> None:
-    """Each tick is up to a minute delay."""
+    """Each step runs up to a minute late."""
     cron = parse_cron("0 * * * *", "UTC")
     rng = random.Random(7)
     end = START + timedelta(days=3 * 365)

@@ -1,7 +1,5 @@
 """Outcomes of jobs, checked at each commit against their processes, or against the reasons to end without one.
 
-See DESIGN 2, 5 and 8.
-
     with a run     the outcome matches the end of the process, and a retry follows if retries are left
     without one    FAILED       three consecutive starts failed, not because of the machine
                    CANCELLED    by a cancel, a clear, or the policy of its group

@@ -3,7 +3,7 @@
 The referee gets the state before the starts of the turn. Each job that starts is startable for the referee. A job that
 does not start although a later job does is not startable, or its facts are still being probed. No job is overtaken: the
 first job that does not fit into a pool closes it for all later jobs, and a job that waits for a key is before all later
-jobs with that key (DESIGN 4). So the number of later jobs that take what an earlier job waits for is zero.
+jobs with that key. So the number of later jobs that take what an earlier job waits for is zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Schedule steps, and a check that each time of a schedule has exactly one outcome (DESIGN 8).
+"""Schedule steps, and a check that each time of a schedule has exactly one outcome.
 
     lost        every time since the schedule was created, enabled or given its times has fired, or is recorded as
                 skipped, failed or missed

@@ -8,7 +8,7 @@ from __future__ import annotations
 from rota.control.schemas import BreakerResetResult, PauseResult, ResumeResult, StartFailureResetResult
 from rota.db.session import AnyReader
 from rota.engine import breaker, control
-from rota.engine.clear_operation import ClearOperation, ClearOrder
+from rota.engine.clear_operation import ClearOperation, ClearRecord
 from rota.engine.facts import Observation, record_observation
 from rota.engine.transaction import Transaction
 from rota.errors import Conflict, InvalidInput, NotFound, escape_unprintable
@@ -53,7 +53,7 @@ def clear(tx: Transaction, scope: str, *, actor: str, max_job: JobId | None = No
     refuse_unknown_scope(tx, tx.settings.pool_sizes, scope)
     last = JobId(tx.ids.peek_job() - 1)
     until = last if max_job is None else min(last, max_job)
-    return control.begin_clear(tx, ClearOrder(scope=scope, max_job=until, by=actor, at=tx.now))
+    return control.begin_clear(tx, ClearRecord(scope=scope, max_job=until, by=actor, at=tx.now))
 
 
 def check_scope(scope: str | None) -> str:

@@ -44,7 +44,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int | None = None
     unique: str | None = None
     is_ready: bool
-    """Whether the job has no unmet edge, delay, lock or needed fact, so that it enters its lane without an evaluation."""
+    """Whether the job has no unmet edge, delay, lock or needed fact, so that it enters its lane without an
+    evaluation."""
     needs: tuple[Artifact, ...] = ()
     products: tuple[Artifact, ...] = ()
     missing_producer: MissingProducer | None = None

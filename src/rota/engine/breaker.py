@@ -25,7 +25,8 @@ from rota.kernel.run import RunResult
 from rota.kernel.tick import StartPlan
 
 MAX_PROBE_CANDIDATES = 100
-"""Parked jobs to evaluate at once when a breaker allows one probe. One would not suffice: some may wait for locks."""
+"""Parked jobs (held jobs with locks, which are in no lane) to evaluate at once when a breaker allows one probe. One
+would not suffice: some may wait for locks."""
 
 
 def record_end(tx: Transaction, run: OpenRun, result: RunResult, *, at: datetime) -> None:
@@ -51,8 +52,8 @@ def record_unused_claim(tx: Transaction, run: OpenRun) -> None:
 def record_plan(tx: Transaction, plan: StartPlan) -> bool:
     """Record the probes among the claims. Return whether jobs were marked dirty, so that another turn should follow.
 
-    A probe holds the other jobs of its breaker again, which may contend for locks by then. If no job could probe, the
-    next parked jobs are evaluated."""
+    When a probe starts, its breaker holds the other jobs again. Those in lock queues must leave them, so they are
+    marked dirty. If no job could probe, the next parked jobs are evaluated."""
     probes = [(key, claim.job) for claim in plan.claims for key in claim.probes]
     for key, job in probes:
         _set_state(tx, key, ProbingState(job), cause="tick", job=job)
@@ -91,7 +92,8 @@ def _record_signal(
 def _set_state(
     tx: Transaction, key: str, state: BreakerState, *, cause: str, actor: str | None = None, job: JobId | None = None
 ) -> None:
-    """Store the state, and mark the affected jobs with locks dirty. (Lanes read the state themselves.)"""
+    """Store the state, and mark the affected jobs with locks dirty: they leave the lock queues when the breaker holds
+    them, and the parked ones are evaluated when it releases them. (Lanes read the state themselves.)"""
     tx.breakers.set(key, state, now=tx.now, cause=cause, actor=actor, job=job)
     lanes = tx.lanes.under_breaker(key)
     match state:

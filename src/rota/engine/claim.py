@@ -44,7 +44,9 @@ class Claimer:
         tx.effects.plan = self.pacer.plan(tx, has_dirty_jobs=has_dirty_jobs)
 
     def claim(self, tx: Transaction, *, has_dirty_jobs: bool, is_trial: bool = False) -> bool:
-        """Claim the jobs that fit; in a trial, only one. Return whether another turn should follow immediately."""
+        """Claim the jobs that fit. Return whether another turn should follow immediately.
+
+        `is_trial`: claim only one, a start that shows whether the machine can start jobs again."""
         chosen = self.pacer.plan(tx, has_dirty_jobs=has_dirty_jobs, is_trial=is_trial)
         claims, has_marked_jobs = confirm_claims(tx, chosen.claims)
         if len(claims) < len(chosen.claims):
@@ -85,7 +87,8 @@ class Claimer:
         self.pacer.state, self.next_breaker_check = tx.effects.pace, tx.effects.next_breaker_check
 
     def _order_job(self, tx: Transaction, dispatch: Dispatch) -> bool:
-        """Add the start order. A job with an unusable record fails alone; then return False: its capacity is free."""
+        """Add the start order. Return False if the job was failed because its record is unusable, which frees its
+        capacity."""
         try:
             self._start_orders.add_job(tx, dispatch)
         except (StorageFull, StoreError):
@@ -97,7 +100,7 @@ class Claimer:
         return True
 
     def _order_reservation(self, tx: Transaction, claim: ReservationClaim) -> bool:
-        """Start a reservation. One with an unusable record fails alone, and returns False."""
+        """Start a reservation. Return False if it was failed because its record is unusable."""
         started = tx.reservations.start(claim, NODE, tx.now)
         try:
             if started.run is not None:
@@ -127,7 +130,8 @@ class Pacer:
         """State after the last committed turn."""
 
     def load(self, reader: AnyReader) -> None:
-        """Load the times of the last start and the last tick, and the starts that the tick has pending."""
+        """Load the times of the last start and the last tick, and the number of starts that the last tick planned and
+        that are still to come."""
         start, tick = reader.jobs.last_dispatch(), reader.meta.get(_LAST_TICK_KEY)
         self.state = PaceState(
             last_start=None if start is None else from_micros(start),

@@ -17,7 +17,7 @@ from rota.kernel.holds import NO_HOLDS, Holds, Pause
 from rota.kernel.queue import FIRST_RANK
 
 
-class ClearOrder(msgspec.Struct, frozen=True, kw_only=True):
+class ClearRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The stored part of a clear operation."""
 
     scope: str
@@ -32,8 +32,8 @@ class ClearOrder(msgspec.Struct, frozen=True, kw_only=True):
 class ClearOperation:
     """A clear operation in progress. Written by the engine's thread, after each commit."""
 
-    def __init__(self, order: ClearOrder) -> None:
-        self.order = order
+    def __init__(self, record: ClearRecord) -> None:
+        self.record = record
         self.cursor: tuple[int, ...] = FIRST_RANK
         """Rank up to which the queue has been scanned."""
         self.completion: Future[int] = Future()
@@ -51,10 +51,10 @@ class ClearProgress(msgspec.Struct, frozen=True, kw_only=True):
 def make_holds(
     hold_text: str | None,
     clear_operations: Iterable[ClearOperation],
-    absent_clients: frozenset[ReservationId] = frozenset(),
+    reservations_without_client: frozenset[ReservationId] = frozenset(),
 ) -> Holds:
-    orders = [operation.order for operation in clear_operations]
-    clearing = {order.scope: Pause(actor=order.by, at=order.at) for order in orders}
-    if hold_text is None and not clearing and not absent_clients:
+    records = [operation.record for operation in clear_operations]
+    clearing = {record.scope: Pause(actor=record.by, at=record.at) for record in records}
+    if hold_text is None and not clearing and not reservations_without_client:
         return NO_HOLDS
-    return Holds(hold_text=hold_text, clearing=clearing, absent_clients=absent_clients)
+    return Holds(hold_text=hold_text, clearing=clearing, absent_clients=reservations_without_client)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from rota.db.session import AnyReader
-from rota.engine.clear_operation import ClearOperation, ClearOrder, ClearProgress
+from rota.engine.clear_operation import ClearOperation, ClearProgress, ClearRecord
 from rota.engine.finish import cancel_waiting
 from rota.engine.transaction import Transaction
 from rota.ids import JobId
@@ -26,7 +26,7 @@ MAX_CLEARED_PER_TURN = 200
 
 _META_KEY = "clear_operations"
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[ClearOrder]).decode
+_decode = msgspec.json.Decoder(list[ClearRecord]).decode
 
 
 def hold_scope(tx: Transaction, scope: str) -> None:
@@ -55,12 +55,12 @@ def apply_hold_file(tx: Transaction, *, was_held: bool) -> None:
         release_scope(tx, GLOBAL) if was_held else hold_scope(tx, GLOBAL)
 
 
-def begin_clear(tx: Transaction, order: ClearOrder) -> ClearOperation:
+def begin_clear(tx: Transaction, record: ClearRecord) -> ClearOperation:
     """Begin a clear operation, or return the operation in progress that would clear the same jobs."""
     for operation in tx.effects.clear_operations:
-        if (operation.order.scope, operation.order.max_job) == (order.scope, order.max_job):
+        if (operation.record.scope, operation.record.max_job) == (record.scope, record.max_job):
             return operation
-    operation = ClearOperation(order)
+    operation = ClearOperation(record)
     tx.effects.clear_operations.append(operation)
     return operation
 
@@ -69,7 +69,7 @@ def load_clear_operations(reader: AnyReader) -> list[ClearOperation]:
     """Load the clear operations that an earlier scheduler left unfinished."""
     stored = reader.meta.get(_META_KEY)
     try:
-        return [ClearOperation(order) for order in _decode(stored)] if stored else []
+        return [ClearOperation(record) for record in _decode(stored)] if stored else []
     except msgspec.DecodeError as error:
         log.error("abandoned the clear operations in progress: cannot read their record: %s", error)
         return []
@@ -78,9 +78,9 @@ def load_clear_operations(reader: AnyReader) -> list[ClearOperation]:
 def continue_clears(tx: Transaction) -> None:
     """Cancel the next jobs of each clear operation. Dependents that are not among them are cleared when evaluated."""
     for operation in list(tx.effects.clear_operations):
-        order = operation.order
-        lanes = tx.lanes.under(order.scope)
-        jobs = tx.lanes.clearable_jobs(lanes, max_id=order.max_job, after=operation.cursor, limit=MAX_CLEARED_PER_TURN)
+        record = operation.record
+        lanes = tx.lanes.under(record.scope)
+        jobs = tx.lanes.clearable_jobs(lanes, max_id=record.max_job, after=operation.cursor, limit=MAX_CLEARED_PER_TURN)
         for job in jobs:
             _clear_job(tx, operation, job.rank.job, job.chain)
         if len(jobs) == MAX_CLEARED_PER_TURN:
@@ -91,9 +91,9 @@ def continue_clears(tx: Transaction) -> None:
         else:
             progress = _update_progress(tx, operation, is_finished=True)
             tx.effects.clear_operations.remove(operation)
-            total = order.cleared + progress.cleared
-            tx.pauses.emit_cleared(order.scope, total, actor=order.by, now=tx.now)
-            release_scope(tx, order.scope)
+            total = record.cleared + progress.cleared
+            tx.pauses.emit_cleared(record.scope, total, actor=record.by, now=tx.now)
+            release_scope(tx, record.scope)
 
 
 def clear_matching(tx: Transaction, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -120,14 +120,14 @@ def _find_clear_operation(tx: Transaction, candidate: Candidate) -> ClearOperati
         (
             operation
             for operation in tx.effects.clear_operations
-            if candidate.rank.job <= operation.order.max_job and operation.order.scope in candidate.scopes
+            if candidate.rank.job <= operation.record.max_job and operation.record.scope in candidate.scopes
         ),
         None,
     )
 
 
 def _clear_job(tx: Transaction, operation: ClearOperation, job: JobId, chain: JobId) -> None:
-    if cancel_waiting(tx, job, chain, reason=CLEARED_REASON, actor=operation.order.by, cause="control"):
+    if cancel_waiting(tx, job, chain, reason=CLEARED_REASON, actor=operation.record.by, cause="control"):
         _update_progress(tx, operation, cleared=_progress_of(tx, operation).cleared + 1)
 
 
@@ -146,20 +146,20 @@ def store_clear_operations(tx: Transaction) -> None:
     operations, progress = tx.effects.clear_operations, tx.effects.clear_progress
     if not progress and not operations:
         return
-    orders = [_updated_order(operation, progress.get(operation)) for operation in operations]
-    tx.meta.set(_META_KEY, _encode(orders).decode())
+    records = [_updated_record(operation, progress.get(operation)) for operation in operations]
+    tx.meta.set(_META_KEY, _encode(records).decode())
 
 
 def commit_clear_operations(tx: Transaction) -> list[ClearOperation]:
     """Apply the progress after the commit, and return the operations still in progress."""
     for operation, progress in tx.effects.clear_progress.items():
-        operation.order = _updated_order(operation, progress)
+        operation.record = _updated_record(operation, progress)
         operation.cursor = operation.cursor if progress.cursor is None else progress.cursor
         if progress.is_finished:
-            operation.completion.set_result(operation.order.cleared)
+            operation.completion.set_result(operation.record.cleared)
     return tx.effects.clear_operations
 
 
-def _updated_order(operation: ClearOperation, progress: ClearProgress | None) -> ClearOrder:
+def _updated_record(operation: ClearOperation, progress: ClearProgress | None) -> ClearRecord:
     cleared = 0 if progress is None else progress.cleared
-    return msgspec.structs.replace(operation.order, cleared=operation.order.cleared + cleared)
+    return msgspec.structs.replace(operation.record, cleared=operation.record.cleared + cleared)

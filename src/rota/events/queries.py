@@ -18,7 +18,7 @@ class EventSlice(msgspec.Struct, frozen=True, kw_only=True):
 
     entries: list[EventEntry]
     position: int
-    """Number of the last event that was examined."""
+    """Number of the event up to which the filter was applied; the next read passes it as `since`."""
     is_end: bool
     """Whether there were no further events at the time of the read."""
     complete_from: int | None
@@ -50,8 +50,8 @@ def make_event_filter(
 def read_events(
     reader: Reader, event_filter: EventFilter, *, since: int, limit: int, complete_from: int = 0
 ) -> EventSlice:
-    """Return the events after the number `since`. `complete_from` is the number that the client knows to be complete:
-    an earlier gap is not reported again."""
+    """Return the events after the number `since`. `complete_from` is the number from which the client already knows the
+    events to be complete; a gap before it is not reported again."""
     head = reader.events.head_seq()
     if since > head:  # from another store or a restored one: the events in between are unknown
         return EventSlice(entries=[], position=head, is_end=True, complete_from=head + 1)

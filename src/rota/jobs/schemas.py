@@ -31,7 +31,8 @@ class Predecessor(msgspec.Struct, frozen=True, kw_only=True):
     """A job that must end first, and the outcome that it must have."""
 
     job: str
-    """Id of the predecessor, or of the first job in its chain."""
+    """Id of the predecessor, as the submit named it. If the order of a sequential group implies the dependency: the
+    first job in the chain of the previous member."""
     policy: str
     """Required outcome: `success`, `finished` or `failed`."""
 

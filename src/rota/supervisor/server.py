@@ -6,8 +6,8 @@ closed with all its unread messages, so that a start sent by a replaced schedule
 is refused.
 
 Answers are collected and sent once per iteration of the loop. Answers that are not urgent are delayed briefly, because
-most often another one follows. Sending never blocks: bytes that the socket does not take stay in memory (at most as
-many as there are exits to report), and reading continues meanwhile, so the two sides cannot block each other.
+most often another one follows. Sending never blocks: bytes that the socket does not take stay in memory; their number
+is bounded by the number of unreported exits. Reading continues meanwhile, so the two sides cannot block each other.
 
 The scheduler does not expect a refusal, so a refused order of any kind ends the open series of prefetched runs.
 """
@@ -72,8 +72,8 @@ class SupervisorServer:
         child_manager.prefetch.has_unread_messages = self._has_unread_messages
 
     def listen(self, home: str) -> None:
-        """Listen on the home's socket, and replace an earlier socket that is unreachable. The caller holds the lock, so
-        an existing file at the address belongs to no live supervisor."""
+        """Listen on the home's socket, and replace an earlier socket that is unreachable. The caller holds the
+        supervisor's lock on the home, so an existing file at the address belongs to no live supervisor."""
         if self._socket_path:
             self._stop_listening()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -101,8 +101,8 @@ class SupervisorServer:
             return False
 
     def close(self) -> None:
-        """Remove the socket. Only its own: the lock is still held, but a home that was removed and created again has
-        another lock and socket."""
+        """Remove the socket, unless the home was removed and created again: then the file belongs to another
+        supervisor."""
         with contextlib.suppress(OSError):
             if self.is_reachable:
                 os.unlink(self._socket_path)
@@ -250,7 +250,8 @@ class SupervisorServer:
             case "start":
                 protocol.check_start(message)
                 if self._child_manager.prefetch.has_pending:
-                    self._child_manager.prefetch.end_series()  # this start was not to come before the prefetched ones
+                    # The scheduler orders a start only when it no longer counts on the prefetched ones.
+                    self._child_manager.prefetch.end_series()
                 environment = connection.environments.get(message["environment_id"])
                 is_new = self._child_manager.start(message, environment)
                 return None if is_new else protocol.DUPLICATE_RUN

@@ -14,8 +14,8 @@ from rota.http.openapi.operation import (
     IDEMPOTENCY_KEY_PARAMETER,
     REPLAYED_HEADER,
     TAGS,
-    build_operation,
     build_error_response,
+    build_operation,
     shared_error_responses,
     tag_of,
 )

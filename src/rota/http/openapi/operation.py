@@ -36,7 +36,8 @@ _SEGMENT = r"^[^/\u0000]+$"
 _ID_NUMBER = "[1-9][0-9]{0,17}"
 _COMMON_STATUSES = (500, 503)
 _EXPLICIT_ERRORS = (IdempotencyKeyReused, RequestInProgress, ReservationTimeout, ConfigError)
-"""Errors that a status in `Endpoint.errors` does not include. An endpoint names them, or they follow from `accepts_key`."""
+"""Errors that a status in `Endpoint.errors` does not include. An endpoint names them, or they follow from
+`accepts_key`."""
 _TRANSPORT_ERRORS = (
     BadRequest,
     OriginNotAllowed,
@@ -360,7 +361,10 @@ def build_error_response(errors: Sequence[type[RotaError]]) -> dict[str, Any]:
     response: dict[str, Any] = {
         "description": " ".join((error.__doc__ or "").partition("\n")[0] for error in errors),
         "content": {
-            PROBLEM_MEDIA_TYPE: {"schema": schema, "examples": {error.code: _problem_example(error) for error in errors}}
+            PROBLEM_MEDIA_TYPE: {
+                "schema": schema,
+                "examples": {error.code: _problem_example(error) for error in errors},
+            }
         },
     }
     headers = ["Retry-After"] if {429, 503} & {*statuses} or RequestInProgress in errors else []
