@@ -4,7 +4,7 @@
     turn    record_attempt ◀── response of the receiver
 
 So no message reports a change that was rolled back, and no committed change is lost (DEC-009). The outbox caches
-whether any endpoint or job has webhooks: a job without them costs no query.
+the webhooks, and whether any job has webhook URLs: without either, a job costs no query.
 """
 
 from __future__ import annotations
@@ -54,28 +54,28 @@ WebhookRecipient = tuple[WebhookId | None, str, str]
 
 class WebhookOutbox:
     def __init__(self) -> None:
-        self._endpoints: Sequence[Webhook] | None = None
-        """Enabled endpoints; `None` if they must be loaded again."""
+        self._webhooks: Sequence[Webhook] | None = None
+        """Enabled webhooks; `None` if they must be loaded again."""
         self._has_job_urls = True
         """Whether a job may name webhook URLs."""
         self.wake_sender: Callable[[], None] = lambda: None
         """Callback after a commit that may have made a delivery due."""
 
     def load(self, reader: AnyReader) -> None:
-        self._endpoints = [endpoint for endpoint in reader.webhooks.list_all() if endpoint.is_enabled]
+        self._webhooks = [webhook for webhook in reader.webhooks.list_all() if webhook.is_enabled]
         self._has_job_urls = reader.webhooks.has_job_urls()
 
     def invalidate(self) -> None:
-        """Discard the cached endpoints after a rollback."""
-        self._endpoints = None
+        """Discard the cached webhooks after a rollback."""
+        self._webhooks = None
 
     def record_deliveries(self, tx: Transaction) -> None:
         """Store the deliveries for the events of this turn. Runs at its end."""
         self._has_job_urls = self._has_job_urls or tx.effects.has_webhook_urls
-        if tx.effects.has_webhook_changes or self._endpoints is None:
-            self._endpoints = [endpoint for endpoint in tx.webhooks.list_all() if endpoint.is_enabled]
+        if tx.effects.has_webhook_changes or self._webhooks is None:
+            self._webhooks = [webhook for webhook in tx.webhooks.list_all() if webhook.is_enabled]
             tx.effects.has_deliveries = True
-        if self._endpoints or self._has_job_urls:
+        if self._webhooks or self._has_job_urls:
             events = [event for event in tx.events.pending if event.kind in MESSAGES]
             for first in range(0, len(events), _PAGE_SIZE):
                 self._record_page(tx, events[first : first + _PAGE_SIZE])
@@ -102,9 +102,9 @@ class WebhookOutbox:
 
     def _recipients(self, event: Event, hooks: Mapping[JobId, JobWebhook]) -> Iterator[WebhookRecipient]:
         kind = MESSAGES[event.kind]
-        for endpoint in self._endpoints or ():
-            if kind in endpoint.events:
-                yield endpoint.id, format_webhook_id(endpoint.id), endpoint.url
+        for webhook in self._webhooks or ():
+            if kind in webhook.events:
+                yield webhook.id, format_webhook_id(webhook.id), webhook.url
         hook = None if event.job is None else hooks.get(event.job)
         if hook is not None and hook.is_subscribed_to(kind):
             for url in hook.urls:
@@ -195,12 +195,12 @@ def record_attempt(tx: Transaction, delivery: DeliveryId, attempt: DeliveryAttem
     if record.state is not DeliveryState.PENDING:
         tx.effects.samples.append(AttemptSample(attempt.is_success, is_last=False))
         return
-    endpoint = None if record.webhook is None else tx.webhooks.find(record.webhook)
+    webhook = None if record.webhook is None else tx.webhooks.find(record.webhook)
     if attempt.is_success:
         tx.effects.samples.append(AttemptSample(is_success=True, is_last=True))
         tx.webhooks.end_delivery(record, DeliveryState.DELIVERED, None, tx.now)
-        if endpoint is not None:
-            _record_success(tx, endpoint)
+        if webhook is not None:
+            _record_success(tx, webhook)
         return
     delay = (
         None
@@ -212,37 +212,37 @@ def record_attempt(tx: Transaction, delivery: DeliveryId, attempt: DeliveryAttem
         tx.webhooks.end_delivery(record, DeliveryState.FAILED, attempt.error, tx.now)
     else:
         tx.webhooks.reschedule_delivery(delivery, tx.now + delay, attempt.error, now=tx.now)
-    if endpoint is not None and attempt.status == HTTP_GONE:
-        tx.webhooks.disable(endpoint.id, "it answered 410 Gone", now=tx.now, actor=None)
+    if webhook is not None and attempt.status == HTTP_GONE:
+        tx.webhooks.disable(webhook.id, "it answered 410 Gone", now=tx.now, actor=None)
         tx.effects.has_webhook_changes = True
-        log.warning("%s is disabled: it answered 410 Gone", format_webhook_id(endpoint.id))
-    elif endpoint is not None:
-        _record_failure(tx, endpoint, is_final=delay is None)
+        log.warning("%s is disabled: it answered 410 Gone", format_webhook_id(webhook.id))
+    elif webhook is not None:
+        _record_failure(tx, webhook, is_final=delay is None)
 
 
-def _record_success(tx: Transaction, endpoint: Webhook) -> None:
-    if endpoint.failures or endpoint.held_until is not None:
-        tx.webhooks.hold(endpoint.id, 0, None, now=tx.now)
-    if endpoint.held_until is not None:
-        tx.webhooks.emit_hold(endpoint.id, "released", tx.now, None)
-        log.info("%s accepts messages again", format_webhook_id(endpoint.id))
+def _record_success(tx: Transaction, webhook: Webhook) -> None:
+    if webhook.failures or webhook.held_until is not None:
+        tx.webhooks.hold(webhook.id, 0, None, now=tx.now)
+    if webhook.held_until is not None:
+        tx.webhooks.emit_hold(webhook.id, "released", tx.now, None)
+        log.info("%s accepts messages again", format_webhook_id(webhook.id))
 
 
-def _record_failure(tx: Transaction, endpoint: Webhook, *, is_final: bool) -> None:
-    """Count a failure of an endpoint, and hold it after too many. A failed trial of a held endpoint prolongs the hold;
+def _record_failure(tx: Transaction, webhook: Webhook, *, is_final: bool) -> None:
+    """Count a failure of a webhook, and hold it after too many. A failed trial of a held webhook prolongs the hold;
     an attempt that began before the hold does not."""
-    failures, until = endpoint.failures + is_final, endpoint.held_until
+    failures, until = webhook.failures + is_final, webhook.held_until
     if until is None and failures < HOLD_AFTER_FAILURES:
         if is_final:
-            tx.webhooks.hold(endpoint.id, failures, None, now=tx.now)
+            tx.webhooks.hold(webhook.id, failures, None, now=tx.now)
         return
     if until is None or until <= tx.now:
         until = tx.now + HOLD_DURATION
-        tx.webhooks.emit_hold(endpoint.id, "held", tx.now, until)
+        tx.webhooks.emit_hold(webhook.id, "held", tx.now, until)
         log.warning(
-            "%s is held until %s: its last %d deliveries failed", format_webhook_id(endpoint.id), until, failures
+            "%s is held until %s: its last %d deliveries failed", format_webhook_id(webhook.id), until, failures
         )
-    tx.webhooks.hold(endpoint.id, failures, until, now=tx.now)
+    tx.webhooks.hold(webhook.id, failures, until, now=tx.now)
 
 
 def check_event_kinds(kinds: Sequence[str], known_kinds: Sequence[str]) -> tuple[str, ...]:
