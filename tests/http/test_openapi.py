@@ -151,7 +151,7 @@ def test_query_parameters_have_no_null_and_keep_their_defaults() -> None:
     assert not any("null" in json.dumps(parameter["schema"]) for parameter in parameters.values())
 
 
-def test_refusals_list_the_codes_of_their_endpoint() -> None:
+def test_error_responses_list_the_codes_of_their_endpoint() -> None:
     submit = document()["paths"]["/api/jobs"]["post"]["responses"]
     assert submit["422"] == {"$ref": "#/components/responses/idempotency-key-reused-or-invalid-input"}
     assert submit["429"] == {"$ref": "#/components/responses/deferred"}
