@@ -19,7 +19,7 @@ from rota.jobs.submission import DefaultEnvironment, Submission
 from rota.jobs.submit import AcceptedSubmit, submit
 from rota.kernel.events import Event
 from rota.kernel.status import Status
-from tests.engine.clockwork import AdjustableClock
+from tests.engine.schedule_harness import AdjustableClock
 from tests.harness import FakeClock, Scheduler
 
 pytestmark = pytest.mark.both_databases

@@ -161,8 +161,8 @@ class QueueRecords:
         rows = self._db.rows("lanes", limit=1 if is_full else max_lanes + 1)
         return Snapshot(
             lanes=() if is_full else tuple(self._lanes(rows[:max_lanes], limits, used, pauses, max_heads)),
-            reservations=tuple(_with_client_state(reservations, holds.absent_clients))
-            if holds.absent_clients
+            reservations=tuple(_with_client_state(reservations, holds.reservations_without_client))
+            if holds.reservations_without_client
             else tuple(reservations),
             lock_fronts=self._locks.fronts(lock.key for reservation in reservations for lock in reservation.locks)
             if reservations
@@ -251,11 +251,12 @@ class QueueRecords:
 
 
 def _with_client_state(
-    candidates: Iterable[ReservationCandidate], absent_clients: frozenset[ReservationId]
+    candidates: Iterable[ReservationCandidate], reservations_without_client: frozenset[ReservationId]
 ) -> Iterator[ReservationCandidate]:
     """Return the reservations, marked with whether their clients are absent."""
     return (
-        msgspec.structs.replace(candidate, is_client_absent=candidate.id in absent_clients) for candidate in candidates
+        msgspec.structs.replace(candidate, is_client_absent=candidate.id in reservations_without_client)
+        for candidate in candidates
     )
 
 

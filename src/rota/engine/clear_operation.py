@@ -57,4 +57,4 @@ def make_holds(
     clearing = {record.scope: Pause(actor=record.by, at=record.at) for record in records}
     if hold_text is None and not clearing and not reservations_without_client:
         return NO_HOLDS
-    return Holds(hold_text=hold_text, clearing=clearing, absent_clients=reservations_without_client)
+    return Holds(hold_text=hold_text, clearing=clearing, reservations_without_client=reservations_without_client)

@@ -107,7 +107,7 @@ class Engine:
         """Error of the last write to the store; `None` while writes succeed."""
         self._turn_started_at: float | None = None
         """Start of the running turn on the monotonic clock; `None` between turns."""
-        self.absent_clients: frozenset[ReservationId] = frozenset()
+        self.reservations_without_client: frozenset[ReservationId] = frozenset()
         """Reservations whose client was connected to an earlier scheduler and has not reconnected."""
         self.has_more = False
         """Whether another turn should follow immediately, without an event."""
@@ -146,7 +146,7 @@ class Engine:
             return
         rewind_files.remove_sentinels(sentinels, [])
         self.store_error, self._has_started, self.has_more = None, True, True
-        self.clear_operations, self.absent_clients = clear_operations, absent
+        self.clear_operations, self.reservations_without_client = clear_operations, absent
         if checks:
             self._submit_probes(checks)
 
@@ -234,7 +234,7 @@ class Engine:
         self._prefetch.commit(tx, has_requests=bool(requests))
         self._claimer.commit(tx)
         self.clear_operations = control.commit_clear_operations(tx)
-        self.absent_clients = tx.absent_clients
+        self.reservations_without_client = tx.reservations_without_client
         for callback in effects.on_commit:
             callback()
         self._inbox.expect_confirmations(tx)
@@ -262,7 +262,7 @@ class Engine:
             random_source=self._random_source,
             fact_cache=self.fact_cache.copy() if is_dry_run else self.fact_cache,
             hold_text=self.hold_text,
-            absent_clients_before=self.absent_clients,
+            reservations_without_client_before=self.reservations_without_client,
             is_dry_run=is_dry_run,
             effects=self._make_effects(),
         )
@@ -402,7 +402,7 @@ class Engine:
 
     @property
     def holds(self) -> Holds:
-        return make_holds(self.hold_text, self.clear_operations, self.absent_clients)
+        return make_holds(self.hold_text, self.clear_operations, self.reservations_without_client)
 
     @property
     def outlook(self) -> StartOutlook:

@@ -212,5 +212,5 @@ def _is_paced(tx: Transaction) -> bool:
     """Return whether anything besides capacity decides which job starts next."""
     settings, effects = tx.settings, tx.effects
     is_slowed = settings.batch_size is not None or settings.dispatch_interval is not None or bool(settings.spawn_delay)
-    is_held = tx.hold_text is not None or bool(effects.clear_operations or tx.absent_clients)
+    is_held = tx.hold_text is not None or bool(effects.clear_operations or tx.reservations_without_client)
     return is_slowed or is_held or bool(effects.probe_requests)

@@ -173,7 +173,7 @@ class Transaction(Repositories, msgspec.Struct, frozen=True, eq=False, kw_only=T
     fact_cache: FactCache = msgspec.field(default_factory=FactCache)
     hold_text: str | None = None
     """Text of the hold file, while it exists."""
-    absent_clients_before: frozenset[ReservationId] = frozenset()
+    reservations_without_client_before: frozenset[ReservationId] = frozenset()
     """Absent clients at the beginning of the turn."""
     is_dry_run: bool = False
     """Whether the transaction will be rolled back."""
@@ -194,13 +194,13 @@ class Transaction(Repositories, msgspec.Struct, frozen=True, eq=False, kw_only=T
             raise
 
     @property
-    def absent_clients(self) -> frozenset[ReservationId]:
+    def reservations_without_client(self) -> frozenset[ReservationId]:
         """Reservations that start only after their clients have reconnected."""
-        return self.absent_clients_before - self.effects.returned_clients
+        return self.reservations_without_client_before - self.effects.returned_clients
 
     @property
     def holds(self) -> Holds:
-        return make_holds(self.hold_text, self.effects.clear_operations, self.absent_clients)
+        return make_holds(self.hold_text, self.effects.clear_operations, self.reservations_without_client)
 
     @property
     def observations(self) -> Observations:

@@ -42,7 +42,7 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     """Content of the hold file, if it exists."""
     clearing: Mapping[str, Pause] = {}
     """Scopes that are being cleared: their jobs do not start while they wait to be cancelled."""
-    absent_clients: frozenset[ReservationId] = frozenset()
+    reservations_without_client: frozenset[ReservationId] = frozenset()
     """Direct executions whose client connection belonged to an earlier scheduler and has not been reestablished."""
 
 
