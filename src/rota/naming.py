@@ -34,6 +34,11 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+def quote_unusable(name: str) -> str:
+    """Quote a name for a refusal. A line break is easily overlooked in the quoted text, so it is named."""
+    return f"{name!r}, which has a line break" if has_line_break(name) else repr(name)
+
+
 def is_key(text: str) -> bool:
     """Return whether the text is valid as the key of a lock or as a unique key."""
     return 0 < len(text) <= _MAX_KEY_LENGTH and "\x00" not in text and not has_line_break(text)

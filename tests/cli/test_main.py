@@ -280,3 +280,11 @@ def test_submit_imports_nothing_heavy(server: Server) -> None:
     assert (code, result.stdout) == ("0", "job-1\n")
     assert not heavy & set(modules)
     assert not {"rota.client.autostart", "rota.duration", "rota.cli.rendering"} & set(modules)
+
+
+def test_help_is_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: rota [-h]")
+    assert main(["help", "submit"]) == 0
+    assert capsys.readouterr().out.startswith("usage: rota submit")
+    assert main(["help", "nosuch"]) == 2

@@ -160,7 +160,7 @@ def test_backup_without_a_scheduler_contains_all_records(
     assert (backup["jobs"], backup["runs"], backup["has_logs"]) == (1, 1, True)
     assert rota.schedulers() == [], "a backup needs no scheduler"
     output = rota.run("backup", str(tmp_path / "c.db"))
-    assert output.out.startswith(f"{tmp_path}/c.db: 1 jobs, 1 runs, ")
+    assert output.out.startswith(f"{tmp_path}/c.db: 1 job, 1 run, ")
     assert "already exists" in rota.run("backup", str(tmp_path / "b.db"), code=4).err
     rota.run("backup", "../relative.db", "--force")
     assert (tmp_path / "relative.db").exists()

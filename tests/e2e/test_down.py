@@ -347,10 +347,13 @@ def test_down_without_scheduler_names_the_jobs_of_the_supervisor(rota: Rota, chi
     assert children.read_lines() == ["long begins"]
     rota.wait_for_start(job)
     rota.crash()
-    assert f"rota: no scheduler is running; its supervisor still runs {job}" in rota.run("down", "--dry-run").err
+    assert (
+        f"rota: no scheduler is running; its supervisor still runs {job}: `rota up` adopts it\n"
+        in rota.run("down", "--dry-run").err
+    )
     assert rota.json("down", "--dry-run")["running"] == [job]
     output = rota.run("down", "--kill", code=1)
-    assert f"no scheduler is running\nrota: its supervisor still runs {job}: `rota up` adopts" in output.err
+    assert f"no scheduler is running\nrota: its supervisor still runs {job}: `rota up` adopts it, then" in output.err
     rota.start()
     assert rota.run("down", "--kill", "--grace", "0s").err.endswith("rota: stopped\n")
     assert rota.processes() == {}

@@ -54,6 +54,9 @@ def test_tick_prints_jobs_and_the_reason_to_stop(rota: Rota, children: ChildCont
     output = rota.run("tick", "--batch", "9")
     assert (output.lines, output.err) == (jobs, "rota: started 3: no more jobs are ready\n")
     rota.wait(*jobs)
+    jobs = [rota.submit(*children.immediate(f"more{n}")) for n in range(2)]
+    assert rota.run("tick").err == "rota: started 2: no more jobs are ready\n"
+    rota.wait(*jobs)
     assert rota.run("tick").err == "rota: started 0: nothing is ready\n"
     assert "--batch" in rota.run("tick", "--batch", "0", code=2).err
     assert "batch" in rota.api("POST", "/api/scheduler/tick", {"batch": 0}).json()["detail"]

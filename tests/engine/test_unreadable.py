@@ -82,15 +82,14 @@ def test_wait_for_job_of_unknown_status_is_explained(unlimited_scheduler: Schedu
     assert status.idle_reason == f"job-{waiting}: {detail}"
 
 
-@pytest.mark.parametrize("damaged", ["wait_kind = 'moon'", "waited_on = 'moon'"])
+@pytest.mark.parametrize("field", ["wait_kind", "waited_on"])
 def test_wait_of_job_with_unreadable_wait_is_explained(
-    unlimited_scheduler: Scheduler, damage: Damage, damaged: str
+    unlimited_scheduler: Scheduler, damage: Damage, field: str
 ) -> None:
     job = unlimited_scheduler.submit(after=[unlimited_scheduler.submit(delay="1h")])
-    damage(f"UPDATE job SET {damaged} WHERE id = {job}")
-    field = damaged.replace(" =", "")
+    damage(f"UPDATE job SET {field} = 'moon' WHERE id = {job}")
     assert unlimited_scheduler.explain_wait(job)["text"] == (
-        f"job-{job} is WAITING_ON_DEPS: its record cannot be read: its {field} is unknown;"
+        f"job-{job} is WAITING_ON_DEPS: its record cannot be read: its {field} 'moon' is unknown;"
         f" it fails when it is evaluated, and `rota cancel job-{job}` ends it now"
     )
 

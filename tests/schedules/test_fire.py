@@ -605,6 +605,7 @@ def test_number_of_removed_schedule_is_not_reused(driver: ScheduleDriver) -> Non
         ({"name": "taken"}, Conflict, "schedule taken already exists"),
         ({"name": "schedule-7"}, InvalidInput, "not a usable name of a schedule"),
         ({"name": "a/b"}, InvalidInput, "not a usable name of a schedule"),
+        ({"name": "a\nb"}, InvalidInput, r"not a usable name of a schedule: 'a\\nb', which has a line break; use"),
         ({"job": {"command": []}}, InvalidInput, "the command is empty"),
         ({"job": {"after": [{"job": "job-1"}]}}, InvalidInput, "after is not for a job of a schedule"),
         ({"job": {"group": "group-1"}}, InvalidInput, "group is not for a job of a schedule"),

@@ -290,6 +290,7 @@ def test_undeclared_param_is_a_warning(idle_scheduler: Scheduler) -> None:
         ({"zzz": 1}, "no field zzz: known fields are name, description, command"),
         ({"name": "a b"}, "not a usable name of a template: 'a b'"),
         ({"name": "template-1"}, "not a usable name"),
+        ({"name": "a\nb"}, "which has a line break"),
         ({"name": "a/b"}, "not a usable name"),
         ({"name": None}, "a template needs a name"),
         ({"command": []}, "a template needs a command"),

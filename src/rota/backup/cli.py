@@ -16,6 +16,7 @@ from rota.home import find_home, holder_pid, is_held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from rota.backup.backup import BackupContents
     from rota.backup.restore import RestoreOutcome, RestorePlan
     from rota.home import Home
 
@@ -44,10 +45,14 @@ def run_backup(args: argparse.Namespace) -> int:
     if args.json:
         print_json({name: getattr(backup, name) for name in backup.__struct_fields__})
     else:
-        print_text(f"{backup.file}: {backup.jobs:,} jobs, {backup.runs:,} runs, {backup.bytes:,} bytes")
+        print_text(f"{backup.file}: {_format_counts(backup)}, {backup.bytes:,} bytes")
         if not backup.has_logs:
             print_notice("the output of jobs is not included; --logs includes it")
     return 0
+
+
+def _format_counts(contents: BackupContents) -> str:
+    return f"{format_count(contents.jobs, 'job')}, {format_count(contents.runs, 'run')}"
 
 
 def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +95,7 @@ def run_restore(args: argparse.Namespace) -> int:
         )
     else:
         as_of = f", as of {contents.made_at}" if contents.made_at else ""
-        print_text(f"{outcome.store}: {contents.jobs:,} jobs, {contents.runs:,} runs{as_of}; `rota up` starts it")
+        print_text(f"{outcome.store}: {_format_counts(contents)}{as_of}; `rota up` starts it")
     for line in _restore_notices(outcome, has_supervisor=is_held(home.supervisor_lock)):
         print_notice(line)
     return 0

@@ -104,7 +104,8 @@ def _dry_run(args: argparse.Namespace, session: SchedulerSession, home: Home) ->
         if args.json:
             print_json({"dry_run": True, "pid": None, "running": kept})
         elif kept:
-            print_notice(f"no scheduler is running; its supervisor still runs {', '.join(kept)}: `rota up` adopts them")
+            names = f"its supervisor still runs {', '.join(kept)}"
+            print_notice(f"no scheduler is running; {names}: `rota up` adopts {_pronoun(kept)}")
         else:
             print_notice("not running")
         return 0
@@ -389,16 +390,21 @@ def _print_result(
     for job in remaining:
         print_notice(f"left running: {_job_name(job)}, {_describe_adoption(job)}")
     if remains and not remaining:
-        kept = ", ".join(list_supervised(home))
+        kept = list_supervised(home)
+        state = f"still runs {', '.join(kept)}" if kept else "still runs and may keep running jobs"
         print_notice(
-            f"its supervisor {f'still runs {kept}' if kept else 'still runs and may keep running jobs'}:"
-            f" `rota up` adopts them, then `rota down --kill` ends them; see {home.supervisor_log}"
+            f"its supervisor {state}: `rota up` adopts {_pronoun(kept)},"
+            f" then `rota down --kill` ends {_pronoun(kept)}; see {home.supervisor_log}"
         )
     if remains and silence:
         print_notice(silence)
     if remains and remaining:
         return 1 if silence else 0
     return 1 if remains and (was_running or args.kill) else 0
+
+
+def _pronoun(jobs: list[str]) -> str:
+    return "it" if len(jobs) == 1 else "them"
 
 
 def _describe_adoption(job: Json) -> str:

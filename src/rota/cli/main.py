@@ -82,6 +82,8 @@ def _run_command(argv: list[str]) -> int:
 
 def _dispatch(argv: list[str]) -> int:
     verb, rest = split_verb(argv)
+    if verb == "help":  # as in git and cargo: `rota help`, `rota help submit`
+        return _dispatch([*rest, "--help"])
     if verb is None:
         return _run_without_verb(rest)
     if verb not in VERBS:

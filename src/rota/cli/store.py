@@ -9,6 +9,7 @@ import argparse
 import os
 from contextlib import ExitStack, closing
 
+from rota.cli.confirm import format_count
 from rota.cli.parser import UsageError, add_actions
 from rota.cli.terminal import print_json, print_notice, print_text
 from rota.home import Home, find_home
@@ -114,7 +115,9 @@ def _copy(home: Home, source: str, target: str, *, as_json: bool) -> int:
     if as_json:
         print_json({"copied": dict(copied)})
     else:
-        print_notice(f"copied {copied.get('job', 0):,} jobs and {copied.get('run', 0):,} runs")
+        print_notice(
+            f"copied {format_count(copied.get('job', 0), 'job')} and {format_count(copied.get('run', 0), 'run')}"
+        )
         if target != _HOME_STORE and "://" in addresses[1]:
             print_notice("to use it, run `rota config set store.url URL` and then `rota up`")
     return 0

@@ -182,7 +182,8 @@ def _format_tick(result: dict[str, object], *, is_dry_run: bool) -> str:
     text = f"would start {len(would)}" if is_dry_run else f"started {len(started)}"
     later = f", {len(would)} to follow" if would and not is_dry_run else ""
     skipped = f"; ready but not started: {result['skipped']}" if result["skipped"] else ""
-    reason = result.get("blocker") or _TICK_REASON_TEXTS[str(result["reason"])]
+    bound = "ready" if (started or would) and not result["skipped"] else str(result["reason"])
+    reason = result.get("blocker") or _TICK_REASON_TEXTS[bound]
     return f"{text}{later}: {reason}{skipped}"
 
 

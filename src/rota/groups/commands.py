@@ -19,7 +19,7 @@ from rota.jobs.submission import GroupRequest, Submission
 from rota.kernel.edges import DependencyPolicy
 from rota.kernel.groups import Group, GroupMode, Member
 from rota.kernel.status import Status
-from rota.naming import is_name
+from rota.naming import is_name, quote_unusable
 
 
 class Enrollment(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ def check_group(request: GroupRequest) -> None:
     """Refuse a group request that is invalid by itself."""
     name = request.name
     if name is not None and (not is_name(name) or "/" in name or name.isdecimal() or name.startswith("group-")):
-        message = f"not a usable name for a group: {name!r}; use a word without / that is not a group id"
+        message = f"not a usable name for a group: {quote_unusable(name)}; use a word without / that is not a group id"
         raise InvalidInput(message).at_path(".group.name")
     with error_path(".group.on_failure"):
         load_group_policy(request.on_failure)

@@ -20,7 +20,7 @@ from rota.jobs.submission import Submission
 from rota.kernel.artifacts import Artifact, parse_artifact
 from rota.kernel.edges import DependencyPolicy, Edge, EdgeState, edge_state, find_cycle
 from rota.kernel.status import WAITING
-from rota.naming import is_name
+from rota.naming import is_name, quote_unusable
 
 FINISHED = DependencyPolicy.FINISHED
 ArtifactKey = tuple[str, str]
@@ -96,7 +96,8 @@ def _parse_local_names(ids: Sequence[JobId], submissions: Sequence[Submission]) 
             continue
         with error_path(f".jobs[{n}].local"):
             if not is_name(member.local) or _is_id_like(member.local):
-                raise InvalidInput(f"not a usable local name: {member.local!r}; use a word that is not a job id")
+                quoted = quote_unusable(member.local)
+                raise InvalidInput(f"not a usable local name: {quoted}; use a word that is not a job id")
             if member.local in names:
                 raise InvalidInput(f"two jobs have the local name {member.local!r}; give each its own local name")
         names[member.local] = job

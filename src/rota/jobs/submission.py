@@ -28,6 +28,7 @@ from rota.naming import (
     is_key,
     is_name,
     is_pool_name,
+    quote_unusable,
 )
 from rota.schema_types import (
     AbsolutePath,
@@ -261,7 +262,7 @@ def check_priority(priority: int) -> None:
 
 def _check_name(field: str, name: str | None) -> None:
     if name is not None and not is_name(name):
-        raise InvalidInput(f"not a usable {field}: {name!r}; use {NAME_RULE}").at_path(f".{field}")
+        raise InvalidInput(f"not a usable {field}: {quote_unusable(name)}; use {NAME_RULE}").at_path(f".{field}")
 
 
 def _check_pools(pools: Mapping[str, int]) -> None:
@@ -306,7 +307,8 @@ def _check_phase(phase: str | None, flow: str | None) -> None:
     if phase is None:
         return
     if not is_name(phase) or "/" in phase:  # the key of a phase lock separates phase and flow by a slash
-        raise InvalidInput(f"not a usable phase: {phase!r}; use {NAME_RULE}, and no / at all").at_path(".phase")
+        message = f"not a usable phase: {quote_unusable(phase)}; use {NAME_RULE}, and no / at all"
+        raise InvalidInput(message).at_path(".phase")
     if flow is None:
         raise InvalidInput(f"phase {phase} needs a flow; set `flow` too").at_path(".phase")
 

@@ -34,7 +34,7 @@ from rota.jobs.submission import JobOrigin, Submission, check_fields, check_limi
 from rota.kernel.job import Spec
 from rota.kernel.queue import check_unique_key
 from rota.kernel.trace import TRACE_VARIABLES
-from rota.naming import NAME_RULE, is_name
+from rota.naming import NAME_RULE, is_name, quote_unusable
 from rota.schedules.cron import Cron, parse_cron, parse_zone
 from rota.schedules.model import CatchUp, Overlap, Schedule
 from rota.schema_types import make_validation_error
@@ -252,7 +252,8 @@ def find_readable_schedule(reader: AnyReader, name: str) -> Schedule:
 def _check_name(tx: Transaction, name: str) -> None:
     with error_path(".name"):
         if not is_name(name) or "/" in name or _is_id(name):
-            raise InvalidInput(f"not a usable name of a schedule: {name!r}; use {NAME_RULE}, no / and not an id")
+            quoted = quote_unusable(name)
+            raise InvalidInput(f"not a usable name of a schedule: {quoted}; use {NAME_RULE}, no / and not an id")
         if tx.schedules.find_named(name) is not None:
             raise Conflict(f"schedule {name} already exists; choose another name, or use `rota schedule change {name}`")
 

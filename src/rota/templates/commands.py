@@ -21,7 +21,7 @@ from rota.jobs.submission import LockRequest, Submission, check_fields, check_li
 from rota.kernel.artifacts import MissingProducer
 from rota.kernel.queue import check_unique_key
 from rota.kernel.retry import RetryPolicies
-from rota.naming import is_name
+from rota.naming import is_name, quote_unusable
 from rota.schema_types import DurationText, make_validation_error
 from rota.templates.expand import find_template, template_id_or_none
 from rota.templates.model import (
@@ -268,8 +268,8 @@ def check_template(name: str, body: TemplateBody, retry: RetryPolicies, webhooks
 def _check_name(name: str) -> None:
     if not is_name(name) or "/" in name or name.startswith("-") or template_id_or_none(name) is not None:
         raise InvalidInput(
-            f"not a usable name of a template: {name!r}; use 1 to 200 characters without spaces, * and /, that do not"
-            " begin with - and do not look like template-1"
+            f"not a usable name of a template: {quote_unusable(name)}; use 1 to 200 characters without spaces, * and /,"
+            " that do not begin with - and do not look like template-1"
         ).at_path(".name")
 
 
