@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 
 from tests.e2e.direct_client import DirectClient
 from tests.e2e.rig import ChildControl, Rota, eventually
@@ -118,6 +119,26 @@ def test_unusable_jobs_directory_holds_every_start(rota: Rota, children: ChildCo
     assert len(children.read_available()) == 6, "each job ran once"
     assert rota.status()["errors"] == []
     assert rota.api("GET", "/ready").status == 200
+
+
+def test_unusable_jobs_directory_holds_direct_executions(rota: Rota, children: ChildControl) -> None:
+    rota.start()
+    rota.set_global_size(2)
+    jobs = rota.home / "jobs"
+    jobs.rename(rota.home / "aside")
+    jobs.write_text("a file in its place")
+    job = rota.post_job(children.immediate("job"))
+    eventually(lambda: rota.status()["errors"], description="the error in status")
+    direct = DirectClient(rota, *children.immediate("direct"))
+    direct.wait_for_stderr("no jobs start until it is usable")
+    requeued = partial(rota.run, "events", "--kind", "reservation.requeued")
+    eventually(lambda: requeued().out.count("requeued") > 1, description="trials")
+    assert children.read_available() == []
+    jobs.unlink()
+    (rota.home / "aside").rename(jobs)
+    assert direct.finish().code == 0
+    rota.wait(job)
+    assert sorted(children.read_available()) == ["direct begins", "direct ends", "job begins", "job ends"]
 
 
 def test_unusable_reservations_directory_is_reported_once_and_holds_the_start(

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import msgspec
+
 from rota.clock import SET_BACK_THRESHOLD, Clock
 from rota.db.database import FatalStoreError
 from rota.db.session import Session
@@ -474,6 +476,10 @@ class Engine:
         has_started = any(isinstance(order, StartOrder) for order in tx.effects.starts)
         if is_trial and has_started:
             self._executor_health.postpone_trial()
+            tx.effects.starts[:] = [
+                msgspec.structs.replace(order, is_trial=True) if isinstance(order, StartOrder) else order
+                for order in tx.effects.starts
+            ]
         elif is_trial and can_claim and not has_more:
             self._executor_health.clear_machine_error()
         elif is_trial and not can_claim:

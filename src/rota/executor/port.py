@@ -40,6 +40,9 @@ class StartOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of the children that set up and finish the workspace (`worktrees/record.py`)."""
     superseded_run: RunId | msgspec.UnsetType = msgspec.UNSET
     """An earlier run of this job. Its files are moved aside before any file is opened (`job_files.py`)."""
+    is_trial: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether this start shows if the machine and the home are usable again. It fails if any directory of the home that
+    a start needs is unusable, whatever this start needs itself."""
 
 
 class EnvironmentUpload(msgspec.Struct, frozen=True, kw_only=True):

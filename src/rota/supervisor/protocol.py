@@ -212,6 +212,7 @@ def check_start(order: Fields) -> None:
         raise ValueError("skip_if must be a string")
     if order.get("superseded_run") is not None:
         read_integer(order, "superseded_run")
+    _require(isinstance(order.get("is_trial", False), bool), "is_trial")
     if order.get("workspace") is not None:
         read_seconds(order["workspace"], "limit")
 

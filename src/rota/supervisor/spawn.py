@@ -81,7 +81,17 @@ class RunStep(enum.Enum):
 class RunLaunch:
     """Parameters of all processes of one run, in the order of `RunStep`."""
 
-    __slots__ = ("_environment", "_overlay", "argv", "cwd", "directory", "skip_if", "superseded_run", "workspace")
+    __slots__ = (
+        "_environment",
+        "_overlay",
+        "argv",
+        "cwd",
+        "directory",
+        "is_trial",
+        "skip_if",
+        "superseded_run",
+        "workspace",
+    )
 
     def __init__(self, order: dict[str, Any], environment: dict[str, str]) -> None:
         self.argv: list[str] = order["argv"]
@@ -91,6 +101,7 @@ class RunLaunch:
         workspace = order.get("workspace")
         self.workspace = None if workspace is None else RunWorkspace(workspace)
         self.superseded_run: int | None = order.get("superseded_run")
+        self.is_trial: bool = order.get("is_trial", False)
         self._environment = environment
         self._overlay: dict[str, str] = order["overlay"]
 
@@ -214,6 +225,13 @@ class Spawner:
                 with contextlib.suppress(OSError):
                     self._spare_directory.prepare(os.path.dirname(launch.directory))
 
+    def _check_home(self) -> None:
+        """Refuse a trial start while a direct execution or a job could not start: both are held until then."""
+        for directory in (f"{self._home}/jobs", f"{self._home}/reservations"):
+            reason = job_files.unusable_reason(directory) if os.path.lexists(directory) else None
+            if reason is not None:
+                raise UnusableHome(reason)
+
     def _open_step_files(self, launch: RunLaunch, step: RunStep) -> tuple[int, int]:
         """Open the files of this step. An unusable parent directory is a failure of the scheduler's home; if only the
         job's own directory is unusable, the start of the job fails."""
@@ -243,6 +261,8 @@ class Spawner:
         argv = launch.step_argv(step)
         if not argv:
             raise ValueError("the command is empty")
+        if launch.is_trial:
+            self._check_home()
         stdout, stderr = self._open_step_files(launch, step)
         variables = launch.step_environment(run, self._home, step)
         try:
