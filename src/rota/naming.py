@@ -35,7 +35,7 @@ def is_name(text: str) -> bool:
 
 
 def quote_unusable(name: str) -> str:
-    """Quote a name for a refusal. A line break is easily overlooked in the quoted text, so it is named."""
+    """Quote a name for a refusal. Name a line break: it is hard to see in the quoted text."""
     return f"{name!r}, which has a line break" if has_line_break(name) else repr(name)
 
 
