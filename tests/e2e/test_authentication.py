@@ -29,7 +29,9 @@ class TcpClient(NamedTuple):
     token: str
 
     def status(self, endpoint: Endpoint, **headers: str) -> int:
-        path = endpoint.path.format(**{name: PATH_PARAMETERS[name].example for name in endpoint.path_parameters})
+        examples = {name: parameter.example for name, parameter in PATH_PARAMETERS.items()}
+        # The path parameters of operation contracts are texts without an example.
+        path = endpoint.path.format(**{name: examples.get(name, "gt-1") for name in endpoint.path_parameters})
         custom_headers = {name.replace("_", "-"): text for name, text in headers.items()}
         all_headers = {"Content-Type": "application/json", **custom_headers}
         self.connection.request(endpoint.method, path, None if endpoint.body_type is NoneType else b"{}", all_headers)
