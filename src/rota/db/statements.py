@@ -43,7 +43,7 @@ _FILES = (
     "db/sql/breaker.sql",
     "db/sql/control.sql",
     "retention/retention.sql",
-    "db/sql/graph.sql",
+    "graph/graph.sql",
     "db/sql/view.sql",
     "db/sql/group.sql",
     "db/sql/progress.sql",
