@@ -216,7 +216,8 @@ def test_clock_set_back_is_noticed_without_an_event(
 
     def count_turn(requests: Sequence[TurnRequest[Any]]) -> None:
         turn(requests)
-        has_turned.set()
+        if requests:  # a turn of an earlier wake-up has none
+            has_turned.set()
 
     monkeypatch.setattr(scheduler.engine, "turn", count_turn)
     clock.advance(minutes=3)
