@@ -69,7 +69,7 @@ else:
     P = R = T = None
 
 REQUIRED: Any = object()
-"""Default of a parameter without a default."""
+"""Marks a required parameter."""
 NUMBERS = {"int": int, "float": float, "PageSize": int}
 """Types of numbers by their names in a contract. Commands know the names only, because resolving them is slow."""
 _METHODS_WITH_QUERY = ("GET", "DELETE")

@@ -51,7 +51,7 @@ async def has_no_calls(engine: FakeEngine) -> bool:
 
 
 def test_failed_withdrawal_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk must not occupy the capacity of a reservation forever."""
+    """A reservation must not keep its capacity forever because the disk was full."""
     monkeypatch.setattr(direct_leases, "RETRY_DELAY", 0.0)
 
     async def run() -> int:
@@ -128,7 +128,7 @@ def test_clients_can_reconnect_after_a_restart() -> None:
     assert connected == -1.0, "a connection has no lease"
     assert renewed > 3600
     assert 0 < absent <= RECONNECT_TIMEOUT.total_seconds()
-    assert running > 3600, "it runs a command and never depended on a connection"
+    assert running > 3600, "it needs no client, so it gets the full lease instead of RECONNECT_TIMEOUT"
 
 
 def test_wait_is_requested_or_configured() -> None:

@@ -96,7 +96,7 @@ def test_backup_under_load_on_postgres(
 def test_restore_in_place_stops_jobs_missing_from_the_backup(
     rota: Rota, children: ChildControl, tmp_path: Path
 ) -> None:
-    """A process without a stored run: the process is stopped, and its run id is not used again."""
+    """A process without a stored run: the process is stopped, and neither its run id nor its job id is used again."""
     backup_path = tmp_path / "backup.db"
     rota.start()
     rota.set_global_size(2)
@@ -126,7 +126,7 @@ def test_restore_in_place_stops_jobs_missing_from_the_backup(
 
 
 def test_restore_cancels_waiting_direct_executions(rota: Rota, children: ChildControl, tmp_path: Path) -> None:
-    """Its client is gone, and its reservation id is not used again."""
+    """The client of the execution is gone, and no reservation id is used again."""
     rota.start()
     rota.set_global_size(0)
     direct = DirectClient(rota, "--lock", "repo", *children.immediate("direct"))

@@ -14,14 +14,14 @@ from tests.e2e.rig import ChildControl, Rota, exits_within, is_alive, kill
 TREE = """
 import os, signal, sys
 pipe, gate, mode = sys.argv[1:]
-reports, report = os.pipe()
+report_reader, report_writer = os.pipe()
 
 def play(name):
     if "stubborn" in mode:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with open(pipe, "w") as events:
         events.write(f"{name} {os.getpid()}\\n")
-    os.write(report, b".")
+    os.write(report_writer, b".")
     with open(gate) as waiting:
         waiting.read()
 
@@ -35,7 +35,7 @@ elif "alone" not in mode:
     play("main")
 else:
     for _ in range(2):
-        os.read(reports, 1)
+        os.read(report_reader, 1)
 """
 """Three processes: main, child, and a grandchild that left the session and lost its parent. With `alone`, main ends as
 soon as both have reported."""
@@ -49,7 +49,7 @@ def _start_tree(rota: Rota, children: ChildControl, mode: str) -> tuple[str, dic
 
 
 def test_cancel_ends_the_whole_process_tree(rota: Rota, children: ChildControl) -> None:
-    """LESSONS Processes: cancel signalled one pid; 142 orphans held 56 GB; 116 leaked processes."""
+    """LESSONS Processes: a cancel that signaled one pid left 142 orphans, which held 56 GB."""
     rota.start()
     job, tree = _start_tree(rota, children, "willing")
     assert rota.wait_for_start(job)["pid"] == tree["main"]
@@ -64,7 +64,7 @@ def test_cancel_ends_the_whole_process_tree(rota: Rota, children: ChildControl) 
 
 
 def test_process_that_ignores_sigterm_is_killed_before_the_job_is_cancelled(rota: Rota, children: ChildControl) -> None:
-    """LESSONS Processes: cancelled recorded at once though the child lived on; SIGTERM never escalated."""
+    """LESSONS Processes: a job was recorded as cancelled while its process, which ignored SIGTERM, lived on."""
     rota.run("config", "set", "scheduler.kill_after", "700ms")
     rota.start()
     job, tree = _start_tree(rota, children, "stubborn")
@@ -80,7 +80,10 @@ def test_process_that_ignores_sigterm_is_killed_before_the_job_is_cancelled(rota
 
 @pytest.mark.parametrize("mode", ["alone", "alone stubborn"])
 def test_background_processes_end_with_their_job(rota: Rota, children: ChildControl, mode: str) -> None:
-    """LESSONS Processes: 116 leaked processes. The main process succeeds; the job runs until its children are gone."""
+    """LESSONS Processes: 116 processes outlived their jobs.
+
+    The main process succeeds; the job runs until its children are gone.
+    """
     rota.run("config", "set", "scheduler.kill_after", "700ms")
     rota.start()
     gate_path = children.make_gate("alone")
@@ -102,10 +105,10 @@ def test_background_processes_end_with_their_job(rota: Rota, children: ChildCont
 def test_timeout_ends_the_whole_tree_before_the_job_fails(
     rota: Rota, children: ChildControl, limit: dict[str, str], reason: str
 ) -> None:
-    """LESSONS Processes: SIGTERM never escalated; alive but stuck for 12.5 h. All processes ignore SIGTERM."""
+    """LESSONS Processes: a stuck process lived on for 12.5 h. Here all processes ignore SIGTERM as well."""
     rota.run("config", "set", "scheduler.kill_after", "500ms")
     rota.start()
-    gate_path = children.make_gate("deaf")
+    gate_path = children.make_gate("stubborn")
     job = rota.post_job([sys.executable, "-c", TREE, str(children.pipe), str(gate_path), "stubborn"], **limit)
     waiting = rota.post_job(children.immediate("waiting"))
     tree = {name: int(pid) for name, pid in (line.split() for line in children.read_lines(3))}

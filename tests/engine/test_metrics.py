@@ -54,7 +54,7 @@ def test_metrics_of_a_job_from_submit_to_end(scheduler: Scheduler) -> None:
     assert read("rota_jobs_submitted_total") == 2
     assert read("rota_dispatches_total") == 2
     assert read("rota_job_wait_seconds_sum", type="build") == 20, "queued until there was capacity"
-    assert read("rota_dispatch_latency_seconds_sum") == 20 + 22, "ready immediately, and until its process started"
+    assert read("rota_dispatch_latency_seconds_sum") == 20 + 22, "from ready until the process started: 20 s and 22 s"
     assert read("rota_start_duration_seconds_sum") == 20 + 2
     assert read("rota_run_duration_seconds_sum", type="build") == 42
     assert read("rota_run_duration_seconds_bucket", type="build", le="30") == 0

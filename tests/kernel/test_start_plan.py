@@ -287,7 +287,7 @@ def _rarely(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Snapshot
-    lane_by_job: dict[Rank, Lane]
+    lane_by_rank: dict[Rank, Lane]
     """Every ready job, including jobs outside the snapshot."""
 
 
@@ -300,13 +300,13 @@ def worlds(draw: st.DrawFn) -> World:
     members: list[list[Rank]] = [[] for _ in lane_demands]
     for job, (number, priority) in enumerate(jobs, 1):
         members[number].append(rank(job, priority))
-    lanes, lane_by_job = [], {}
+    lanes, lane_by_rank = [], {}
     for number, (demand, ranks) in enumerate(zip(lane_demands, members, strict=True)):
         if ranks:
             head_count = draw(_rarely(st.integers(1, len(ranks)))) or len(ranks)
             heads = sorted(ranks)[:head_count]
             lanes.append(lane(number, demand, *heads, has_more=head_count < len(ranks)))
-            lane_by_job.update(dict.fromkeys(ranks, lanes[-1]))
+            lane_by_rank.update(dict.fromkeys(ranks, lanes[-1]))
     return World(
         snapshot=snapshot(
             *draw(st.permutations(lanes)),
@@ -319,7 +319,7 @@ def worlds(draw: st.DrawFn) -> World:
                 {scope: Pause(actor="ann", at=NOW) for scope in draw(st.sampled_from([(), (), ("flow/a",)]))}
             ),
         ),
-        lane_by_job=lane_by_job,
+        lane_by_rank=lane_by_rank,
     )
 
 
@@ -343,8 +343,8 @@ def _walk(world: World) -> Walk:
     used, closed = dict(snapshot_.pool_usage), set[str]()
     is_truncated = snapshot_.horizon is not None
     walk = Walk(started=[], refused=[], has_room=False, is_truncated=is_truncated)
-    for job in sorted(world.lane_by_job):
-        demand = world.lane_by_job[job].demand
+    for job in sorted(world.lane_by_rank):
+        demand = world.lane_by_rank[job].demand
         if snapshot_.horizon is not None and not job < snapshot_.horizon:
             break
         lacking = {name for name, weight in demand.items() if _lacks(snapshot_.pool_sizes, used, name, weight)}
@@ -360,7 +360,7 @@ def _walk(world: World) -> Walk:
             break
         walk.started.append(job)
         used.update({name: used.get(name, 0) + weight for name, weight in demand.items()})
-        if world.lane_by_job[job].has_more and job == world.lane_by_job[job].heads[-1]:
+        if world.lane_by_rank[job].has_more and job == world.lane_by_rank[job].heads[-1]:
             walk.is_truncated = True
             break
     walk.has_room = any(
@@ -406,10 +406,10 @@ def test_inv_004_plan_matches_naive_walk_of_the_queue(world: World) -> None:
 @given(worlds())
 def test_inv_004_starts_are_in_queue_order_from_their_own_lanes(world: World) -> None:
     claims = plan(world.snapshot).claims
-    by_job = {job.job: job for job in world.lane_by_job}
+    by_job = {job.job: job for job in world.lane_by_rank}
     started = [by_job[claim.job] for claim in claims]
     assert started == sorted(set(started))
-    assert [claim.lane for claim in claims] == [world.lane_by_job[job].id for job in started]
+    assert [claim.lane for claim in claims] == [world.lane_by_rank[job].id for job in started]
 
 
 @given(worlds())
@@ -441,8 +441,8 @@ def test_complete_plan_leaves_no_startable_job(world: World) -> None:
     if made.is_truncated:
         return
     started = {claim.job for claim in made.claims}
-    remaining: Sequence[Rank] = [job for job in world.lane_by_job if job.job not in started]
-    assert all(not isinstance(made.pools.judge(world.lane_by_job[job].demand), Pass) for job in remaining)
+    remaining: Sequence[Rank] = [job for job in world.lane_by_rank if job.job not in started]
+    assert all(not isinstance(made.pools.judge(world.lane_by_rank[job].demand), Pass) for job in remaining)
 
 
 @given(worlds(), st.randoms(use_true_random=False))

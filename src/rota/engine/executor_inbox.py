@@ -103,7 +103,7 @@ class ExecutorInbox:
         A single late start, perhaps of a program on a dead mount, does not delay the others."""
         now, timeout = self._clock.monotonic(), tx.settings.start_timeout.total_seconds()
         late = self._unconfirmed.late_starts(now, timeout)
-        stuck = [run for run in late if self._unconfirmed.is_stuck_alone(run)]
+        stuck = [run for run in late if self._unconfirmed.is_overtaken(run)]
         unanswered = [run for run in late if run not in stuck]
         quiet_since = min(map(self._unconfirmed.ordered_at, unanswered), default=self._health.unanswered_since(timeout))
         unconfirmed = "" if quiet_since is None else _name_owners(tx, self._unconfirmed.runs)
@@ -136,7 +136,9 @@ class ExecutorInbox:
         An end that cannot be recorded fails its own job: as RUNNING the job would hold its capacity and locks forever.
         An unrecorded start is ignored, because its end follows. An inventory is kept and retried: nothing starts
         without it."""
-        if isinstance(message, RunInventory):  # separate savepoint: exit reports of accepted runs follow in any case
+        if isinstance(message, RunInventory):
+            # Its own savepoint: accepted prefetch starts must be recorded even if the reconciliation fails, because
+            # their exit reports follow.
             run_in_savepoint(
                 tx, partial(self._prefetch.reconcile, known_runs=frozenset(report.run for report in message.runs))
             )
@@ -273,8 +275,8 @@ class UnconfirmedStarts:
     def ordered_at(self, run: RunId) -> float:
         return self._ordered_at[run]
 
-    def is_stuck_alone(self, run: RunId) -> bool:
-        """Return whether the executor has confirmed a start that was ordered at the same time or later."""
+    def is_overtaken(self, run: RunId) -> bool:
+        """Return whether the executor has confirmed another start that was ordered at the same time or later."""
         return self._ordered_at[run] <= self._newest_confirmed_at
 
     def next_deadline(self, now: float, timeout: float) -> float | None:

@@ -4,8 +4,11 @@
     RUNNING          knows it, alive               adopted: the run continues
     RUNNING          knows its end                 recorded with its real exit code (the exit report follows)
     DISPATCHED       knows it, alive               adopted
-    DISPATCHED       does not know it              QUEUED at its old position: it was never started. A start that was
-                                                   late counts as failed
+    DISPATCHED       knows its end                 start recorded, if there was one; the exit report follows
+    any              its exit status is lost       the exit report follows
+    DISPATCHED       does not know it              QUEUED at its old position: it was never started
+    DISPATCHED       does not know it,             failed start: tried again after a delay, or FAILED
+                     start was late
     RUNNING          does not know it              FAILED `Scheduler crash recovery` (DEC-008 as the fallback)
     no open run      knows it, alive               a stray, for instance after the store was restored: stopped; nothing
                                                    starts before it has ended
@@ -67,7 +70,7 @@ RECONCILE_INTERVAL = 10.0
 
 
 def adopt_run(tx: Transaction, run: OpenRun, report: RunReport) -> None:
-    """Adopt a run: record its start, and repeat a requested stop."""
+    """Record the start that the executor reports, and repeat a requested stop. The run may have ended already."""
     if report.pid is not None:
         tx.runs.confirm_start(run, report.pid, report.start_time or 0, tx.now, CAUSE)
     if run.stop_requested is not None:
@@ -132,8 +135,8 @@ def _run_in_savepoint(tx: Transaction, run: OpenRun, operation: Callable[[], str
 def stop_strays(tx: Transaction, strays: Sequence[RunReport]) -> set[RunId]:
     """Stop live runs that are not open in the store, and return their ids.
 
-    A stray would run next to the next run of its job, unrecorded and outside all limits. Its end is reported and
-    acknowledged as usual. Its id is not used again."""
+    A stray would run at the same time as the next run of its job, unrecorded and outside all limits. Its end is
+    reported and acknowledged as usual. Its id is not used again."""
     if strays:
         tx.ids.retire("run", max(stray.run for stray in strays))
     alive = [stray.run for stray in strays if not stray.has_ended]

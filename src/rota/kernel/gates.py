@@ -1,8 +1,9 @@
 """The gates, in their fixed order. The first gate that does not pass decides the verdict.
 
 Each gate is a function `(candidate, context) -> Verdict`. Dispatch, `why` and `status` call the same functions, so an
-explanation always matches the decision. An evaluation asks the gates up to locks. Only the status and the wait kinds
-`dependencies`, `pinned_head` and `locks` are stored; other verdicts are recomputed on each read.
+explanation always matches the decision. An evaluation asks every gate through locks for a job with locks, and only the
+gates before paused for a job without. Only the status and the wait kinds `dependencies`, `pinned_head` and `locks` are
+stored; other verdicts are recomputed on each read.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     wait_kind: WaitKind | None
     waited_on: tuple[WaitKind, ...]
     is_ready: bool
-    """Whether the job is in its lane: every gate up to locks has passed."""
+    """Whether the job is in its lane: no gate that an evaluation asks holds it. A ready job without locks can still be
+    paused or oversized."""
     is_contending: bool
     """Whether the job is in the queues of its locks: every gate before locks has passed."""
     not_before: datetime | None

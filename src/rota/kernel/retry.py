@@ -33,7 +33,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     base: timedelta = timedelta(seconds=10)
     multiplier: float = 2.0
     jitter: float = 0.1
-    """Fraction by which a delay varies, up or down, so that jobs that failed together are not retried together."""
+    """Fraction by which a delay varies, up or down, so that jobs that failed together are not retried together. `cap`
+    applies after it, so delays far above the cap do not vary."""
     cap: timedelta = timedelta(minutes=5)
     exit_codes: tuple[int, ...] = ()
     """Exit codes that are retried; empty retries every failure."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from rota.kernel.facts import UNREADABLE, BranchFile, BranchHead, Fact, FactValue, ProbeFailure
 from rota.probe.branch_files import BranchFileReader
 from rota.probe.git_command import Failures, GitCommandError, GitProbeError, run_git, run_git_line
+from rota.probe.git_repository import find_repository
 from rota.probe.refs import HEADS, RefReader, read_loose_ref, symbolic_target
-from rota.probe.repository import find_repository
 
 _MAX_REPOSITORIES = 100
 _HEX = re.compile(r"[0-9a-f]{4,64}")

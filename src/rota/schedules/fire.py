@@ -5,8 +5,9 @@
     failed     no job can be made: its template is gone, or the submit is refused
     missed     no scheduler was running at the time, and `catch_up` excludes it
 
-The outcome of a time is final: (schedule, epoch, time) is unique. Git and files are probed before the transaction. If
-the schedule has changed since then, nothing happens and the schedule is evaluated again.
+The outcome of a time is final: (schedule, epoch, time) is unique; a new epoch begins when a wrong clock is corrected.
+Git and files are probed before the transaction. If the schedule has changed since then, nothing happens and the
+schedule is evaluated again.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ def fire(
         tx.schedules.record_missed(schedule, step.missed, now=tx.now, reason=reason)
     outcome: SubmitOutcome | None = None
     if step.at is not None and not tx.schedules.has_fire(schedule.id, step.at):
-        fired, outcome = _make_fire(tx, due_schedule, step.at, default_environment, preflight, workspace)
-        tx.schedules.record_fire(schedule, fired)
+        record, outcome = _make_fire(tx, due_schedule, step.at, default_environment, preflight, workspace)
+        tx.schedules.record_fire(schedule, record)
     tx.schedules.set_next_fire(schedule.id, step.next_at)
     return outcome
 
@@ -121,12 +122,12 @@ def _make_fire(
     preflight: Preflight,
     workspace: WorkspaceSpec | None,
 ) -> tuple[Fire, SubmitOutcome | None]:
-    fired = Fire(schedule=due_schedule.schedule.id, at=at, state=FireState.FIRED, recorded_at=tx.now)
+    record = Fire(schedule=due_schedule.schedule.id, at=at, state=FireState.FIRED, recorded_at=tx.now)
     if due_schedule.job is None:
-        return msgspec.structs.replace(fired, state=FireState.FAILED, reason=due_schedule.refusal), None
+        return msgspec.structs.replace(record, state=FireState.FAILED, reason=due_schedule.refusal), None
     skip_reason = _overlap_reason(tx, due_schedule.schedule)
     if skip_reason is not None:
-        return msgspec.structs.replace(fired, state=FireState.SKIPPED, reason=skip_reason), None
+        return msgspec.structs.replace(record, state=FireState.SKIPPED, reason=skip_reason), None
     try:
         with tx.savepoint():
             outcome = _submit(
@@ -140,14 +141,14 @@ def _make_fire(
     except (StorageFull, StoreError):
         raise
     except RotaError as error:
-        return msgspec.structs.replace(fired, state=FireState.FAILED, reason=error.message), None
+        return msgspec.structs.replace(record, state=FireState.FAILED, reason=error.message), None
     except Exception as error:
         log.exception("internal error: schedule %s made no job", due_schedule.schedule.name)
-        return msgspec.structs.replace(fired, state=FireState.FAILED, reason=_format_data_error(error)), None
+        return msgspec.structs.replace(record, state=FireState.FAILED, reason=_format_data_error(error)), None
     if isinstance(outcome, DuplicateSubmit):
         reason = f"{format_job_id(outcome.jobs[0])} has its unique key {due_schedule.job.unique}"
-        return msgspec.structs.replace(fired, state=FireState.SKIPPED, reason=reason), outcome
-    return msgspec.structs.replace(fired, job=_first_job(outcome)), outcome
+        return msgspec.structs.replace(record, state=FireState.SKIPPED, reason=reason), outcome
+    return msgspec.structs.replace(record, job=_first_job(outcome)), outcome
 
 
 def _first_job(outcome: SubmitOutcome) -> Any:

@@ -69,7 +69,8 @@ def snapshot(git: Git, scratch: ScratchDirectory, home: str) -> str:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(index_copy)
     with contextlib.suppress(FileNotFoundError):
-        # With its time: git detects a file that changed in the same moment as the last `git add` only by that.
+        # Keep the modification time of the index: git needs it to notice a file that changed in the same moment as the
+        # last `git add`.
         shutil.copy2(index, index_copy)
     scratch_git = git.in_directory(git.directory, variables)
     _add_all(scratch_git, *_exclude_home(home, git.directory))

@@ -1,6 +1,7 @@
 """Factory of sessions and readers on a SQLite file, and the migration of its schema.
 
-A session migrates the file to the schema of this version. Schemas of other versions are refused.
+A session migrates an older schema to the current one. A schema of a newer version, or one that does not match the
+migrations of this version, is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Discovery of the repository around a directory: the rules of git, without its environment and its owner check."""
+"""Discovery of the repository around a directory, as git does, but ignoring `GIT_*` variables and `safe.directory`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class _BrokenGitLink(Exception):
 def find_repository(directory: str) -> Repository | None:
     try:
         return _find_above(os.path.realpath(directory))
-    except (OSError, ValueError, _BrokenGitLink):  # unknown; a repository in a parent would be the wrong one
+    except (OSError, ValueError, _BrokenGitLink):
+        # Cannot tell: do not continue to a parent, whose repository would be the wrong one.
         return None
 
 
