@@ -32,6 +32,14 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, lambda *_: None)
 
 
+_LONG_FILES = ("test_contract.py", "test_direct_survival.py", "test_points.py", "test_simulation.py", "test_store.py")
+"""Files with tests of 15 to 30 seconds. They run first, so that no process waits for one of them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in _LONG_FILES)
+
+
 def _tests_sql(path: Path) -> bool:
     """Return whether the tests of a file exercise the SQL of a repository."""
     return "db" in path.parts or path.name == "test_repository.py"
